@@ -1,20 +1,19 @@
 //! Maps of the variables to second order, and the factors that go with them on gradients.
 //!
-//! A component maps the variables of one network as it maps second moments at infinite width: its rule, applied to jets of two tagged
-//! tokens, has all derivatives.
+//! A component maps the variables of one network as it maps second moments at infinite width: its rule, applied to many pairs of tokens that
+//! differ a little, has all derivatives ([`super::differences`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::jet::Jet;
+use super::differences::{Derivatives, Stencil, turned};
 use super::quadratic::{Place, Quadratic};
 use super::variables::{About, Matrix, Moments, PAIR, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
 use crate::mean_field::component::{MeanField, MeanFieldFan};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
-use crate::mean_field::scalar::Scalar;
 use crate::mean_field::signal::Signal;
 
 /// The variables of one stream as functions of those of the streams that it is made of, about their means.
@@ -93,21 +92,73 @@ const B_ALL: [usize; PAIR] = [U_B, U, R_B];
 /// All and all.
 const ALL: [usize; PAIR] = [U, U, R];
 
-/// u_a and r_ab of a pair; zero of a signal that is.
-fn variables<S: Scalar>(y: &Kernel<S>) -> [S; 2] {
-    if y.own[0].value() <= 0.0 {
-        return [S::from(0.0); 2];
+/// Pairs of tokens of several streams: one at the means and those around it, then one at infinite width.
+struct Tagged {
+    streams: usize,
+    stencil: Stencil,
+    positions: Arc<Positions>,
+}
+
+impl Tagged {
+    /// Of so many streams, made once in a process for the usual one and two.
+    fn of(streams: usize) -> Arc<Self> {
+        static USUAL: [OnceLock<Arc<Tagged>>; 2] = [const { OnceLock::new() }; 2];
+        let new = || {
+            let stencil = Stencil::new(PAIR * streams);
+            let positions = Arc::new(Positions::pairs(stencil.moves().len() + 1));
+            Arc::new(Self { streams, stencil, positions })
+        };
+        USUAL.get(streams - 1).map_or_else(new, |known| Arc::clone(known.get_or_init(new)))
     }
-    [y.own[0].ln(), y.pairs[0] / (y.own[0] * y.own[1]).sqrt()]
+
+    /// The pair at infinite width.
+    fn infinite(&self) -> usize {
+        self.stencil.moves().len()
+    }
+
+    /// All pairs of the stream `index` among those that variables stand for.
+    fn signal(&self, index: usize, about: About<'_>) -> Signal {
+        let About { x, means } = about;
+        let moves = |pair: usize| self.stencil.moves().get(pair).map(|moves| &moves[PAIR * index..]);
+        let ln_length = |node: usize| moves(node / 2).map_or(0.0, |moves| means[0] + moves[node % 2]);
+        let correlation = |pair: usize| match moves(pair) {
+            Some(moves) => turned(correlation(about), moves[R_AB]),
+            None => x.correlation,
+        };
+        let own = |node: usize| x.own * ln_length(node).exp();
+        let product = |pair: usize| (own(2 * pair) * own(2 * pair + 1)).sqrt() * correlation(pair);
+        let kernel = Kernel { ln_unit: x.ln_unit, ..Kernel::new(&self.positions, own, product) };
+        // Means keep their share of the length.
+        let mean = |mean: f64| (0..kernel.own.len()).map(|node| mean * (0.5 * ln_length(node)).exp()).collect();
+        Signal { means: x.mean.map(mean), ..Signal::centred(x.width, kernel) }
+    }
+
+    /// The derivatives of a function of every pair, by the variables of streams about these points.
+    fn derivatives(&self, about: &[About<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
+        self.stencil.derivatives(of, |variable| (variable % PAIR == R_AB).then(|| correlation(about[variable / PAIR])))
+    }
+}
+
+/// The correlation about which a map is expanded.
+fn correlation(about: About<'_>) -> f64 {
+    /// Copies of one token have no second derivatives.
+    const COPIES: f64 = 1.0 - 1e-9;
+    about.correlation().clamp(-COPIES, COPIES)
+}
+
+/// u_a and r_ab of a pair; zero of a signal that is.
+fn variables(y: &Kernel, pair: usize) -> [f64; 2] {
+    let [a, b] = [0, 1].map(|token| y.own[2 * pair + token]);
+    if a <= 0.0 { [0.0; 2] } else { [a.ln(), y.pairs[pair] / (a * b).sqrt()] }
 }
 
 impl Map {
-    /// From a pair at the means and one at infinite width; `leading` is the correlation at infinite width over all positions, not of this pair.
-    fn new<const N: usize>(y: &Kernel<Jet<N>>, bare: &Kernel<f64>, leading: f64) -> Self {
-        let [level, correlation] = variables(y);
-        let [bare_level, bare_correlation] = variables(bare);
-        let moved = [level.value - bare_level + y.ln_unit - bare.ln_unit, correlation.value - bare_correlation];
-        let mut jacobians: SmallVec<[Matrix; 1]> = smallvec![Matrix::zeros(); N / PAIR];
+    /// From the pairs behind a component; `leading` is the correlation at infinite width over all positions, not of this pair.
+    fn new(tagged: &Tagged, about: &[About<'_>], y: &Kernel, leading: f64) -> Self {
+        let [level, correlation] = [0, 1].map(|of| tagged.derivatives(about, |pair| variables(y, pair)[of]));
+        let [infinite_level, infinite_correlation] = variables(y, tagged.infinite());
+        let moved = [level.value - infinite_level, correlation.value - infinite_correlation];
+        let mut jacobians: SmallVec<[Matrix; 1]> = smallvec![Matrix::zeros(); tagged.streams];
         let mut hessians = Hessians::default();
         let rows = [
             (&level, A_B),
@@ -118,15 +169,15 @@ impl Map {
             (&level, ALL),
             (&correlation, ALL),
         ];
-        for (row, (jet, tokens)) in rows.into_iter().enumerate() {
-            for i in 0..N {
+        for (row, (of, tokens)) in rows.into_iter().enumerate() {
+            for (i, slope) in of.first.iter().enumerate() {
                 let a = place(i, tokens);
-                jacobians[a.0][(row, a.1)] += jet.gradient[i];
+                jacobians[a.0][(row, a.1)] += slope;
                 for j in 0..=i {
                     let b = place(j, tokens);
                     // Two tokens that stand for all are one variable.
                     let twice = if a == b && i != j { 2.0 } else { 1.0 };
-                    hessians.add(row, [a, b], twice * jet.hessian[i][j]);
+                    hessians.add(row, [a, b], twice * of.second(i, j));
                 }
             }
         }
@@ -134,12 +185,12 @@ impl Map {
     }
 
     /// A map whose output has these variables, as functions of those of its input.
-    pub(crate) fn of_variables(moved: [f64; 2], leading: f64, variables: &[Jet<VARIABLES>; VARIABLES]) -> Self {
-        let jacobian = Matrix::from_fn(|row, column| variables[row].gradient[column]);
+    pub(crate) fn of_variables(moved: [f64; 2], leading: f64, variables: &[Quadratic; VARIABLES]) -> Self {
+        let jacobian = Matrix::from_fn(|row, column| variables[row].gradient[0][column]);
         let mut hessians = Hessians::default();
-        for (row, jet) in variables.iter().enumerate() {
+        for (row, variable) in variables.iter().enumerate() {
             for i in 0..VARIABLES {
-                (0..=i).for_each(|j| hessians.add(row, [(0, i), (0, j)], jet.hessian[i][j]));
+                (0..=i).for_each(|j| hessians.add(row, [(0, i), (0, j)], variable.hessian.entry((0, i), (0, j))));
             }
         }
         Self { moved, leading, jacobians: smallvec![jacobian], hessians }
@@ -196,31 +247,20 @@ impl Map {
     }
 }
 
-/// A jet by the variables of tagged pairs as a function of the streams' variables.
-fn of_pairs<const N: usize>(jet: &Jet<N>) -> Quadratic {
-    of_jet(jet, N / PAIR, |variable| place(variable, A_B))
-}
-
-/// A jet as a function of the variables of several streams, of which its own are at these places.
-pub(crate) fn of_jet<const N: usize>(jet: &Jet<N>, streams: usize, place: impl Fn(usize) -> Place) -> Quadratic {
-    let mut quadratic = Quadratic::constant(jet.value, streams);
-    for i in 0..N {
-        let (stream, variable) = place(i);
-        quadratic.gradient[stream][variable] = jet.gradient[i];
-        (0..=i).for_each(|j| quadratic.hessian.add_entry((stream, variable), place(j), jet.hessian[i][j]));
-    }
-    quadratic
-}
-
 impl Gain {
-    /// From what a component makes of gradients of 1, and makes at infinite width.
-    fn new<const N: usize>(gradient: &Kernel<Jet<N>>, bare: &Kernel<f64>) -> Self {
-        let Kernel { own, pairs, ln_unit, .. } = gradient;
-        if bare.own[0] <= 0.0 || own[0].value <= 0.0 {
-            return Self::of_nothing(N / PAIR);
+    /// From what a component makes of gradients of 1.
+    fn new(tagged: &Tagged, about: &[About<'_>], gradient: &Kernel) -> Self {
+        let own = |pair: usize| gradient.own[2 * pair];
+        let infinite = tagged.infinite();
+        if own(infinite) <= 0.0 || own(0) <= 0.0 {
+            return Self::of_nothing(tagged.streams);
         }
-        let ln_own = of_pairs(&(own[0].ln() + (*ln_unit - bare.ln_unit - bare.own[0].ln())));
-        Self { ln_own, cosine: of_pairs(&(pairs[0] / own[0])), leading: bare.pairs[0] / bare.own[0] }
+        let among = |of: &dyn Fn(usize) -> f64| {
+            tagged.derivatives(about, of).among(tagged.streams, |variable| place(variable, A_B))
+        };
+        let cosine = |pair: usize| gradient.pairs[pair] / own(pair);
+        let ln_own = among(&|pair| (own(pair) / own(infinite)).ln());
+        Self { ln_own, cosine: among(&cosine), leading: cosine(infinite) }
     }
 
     /// Of what lets no gradient through.
@@ -240,43 +280,82 @@ impl Gain {
     }
 }
 
-fn ones<S: Scalar>(positions: &Arc<Positions>) -> Gradient<S> {
-    Gradient::independent(Kernel::new(positions, |_| S::from(1.0), |_| S::from(1.0)))
-}
-
 /// What a component makes of the variables of `x`, and of gradients; `y` at infinite width.
-pub(crate) fn component<C>(rule: &C, x: About<'_>, y: &Moments) -> (Map, Gain)
-where
-    C: MeanField<Jet<PAIR>> + MeanField<f64> + ?Sized,
-{
-    let positions = Arc::new(Positions::pair());
-    let (tagged, bare) = (x.tagged(0, &positions), x.leading(&positions));
-    let (of_tagged, of_bare) = (rule.forward(&tagged), rule.forward(&bare));
-    let map = Map::new(&of_tagged.kernel, &of_bare.kernel, y.correlation);
-    let back = rule.backward(&tagged, &of_tagged, &ones(&positions));
-    let bare = rule.backward(&bare, &of_bare, &ones(&positions));
-    (map, Gain::new(&back.kernel, &bare.kernel))
+pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Moments) -> (Map, Gain) {
+    let tagged = Tagged::of(1);
+    let input = tagged.signal(0, x);
+    let output = rule.forward(&input);
+    let back = rule.backward(&input, &output, &ones(&tagged.positions));
+    (Map::new(&tagged, &[x], &output.kernel, y.correlation), Gain::new(&tagged, &[x], &back.kernel))
 }
 
 /// What a fan makes of the variables of its parts, and of gradients of each; `y` at infinite width.
-pub(crate) fn fan<const N: usize, F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
-where
-    F: MeanFieldFan<Jet<N>> + MeanFieldFan<f64>,
-{
-    let positions = Arc::new(Positions::pair());
-    let tagged: Vec<Arc<Signal<Jet<N>>>> =
-        parts.iter().enumerate().map(|(index, part)| Arc::new(part.tagged(index, &positions))).collect();
-    let bare: Vec<Arc<Signal<f64>>> = parts.iter().map(|part| Arc::new(part.leading(&positions))).collect();
-    let (of_tagged, of_bare) = (rule.merge(&tagged[0], &tagged), rule.merge(&bare[0], &bare));
-    let map = Map::new(&of_tagged.kernel, &of_bare.kernel, y.correlation);
-    let back = rule.split(&tagged[0], &tagged, &ones(&positions));
-    let bare = rule.split(&bare[0], &bare, &ones(&positions));
-    (map, back.iter().zip(&bare).map(|(gradient, bare)| Gain::new(&gradient.kernel, &bare.kernel)).collect())
+pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>) {
+    let tagged = Tagged::of(parts.len());
+    let signal = |(index, part): (usize, &About<'_>)| Arc::new(tagged.signal(index, *part));
+    let inputs: Vec<Arc<Signal>> = parts.iter().enumerate().map(signal).collect();
+    let output = rule.merge(&inputs[0], &inputs);
+    let back = rule.split(&inputs[0], &inputs, &ones(&tagged.positions));
+    let gains = back.iter().map(|gradient| Gain::new(&tagged, parts, &gradient.kernel)).collect();
+    (Map::new(&tagged, parts, &output.kernel, y.correlation), gains)
+}
+
+fn ones(positions: &Arc<Positions>) -> Gradient {
+    Gradient::independent(Kernel::new(positions, |_| 1.0, |_| 1.0))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::PI;
+
+    use approx::assert_relative_eq;
+    use sigprop_stack::{Activation, Branch, Norm, NormKind, Sum};
+
     use super::*;
+    use crate::mean_field::dual::Dual;
+
+    /// u' = ln E x²/(E x² + ε): with a share s of ε in it ∂u' = s, ∂²u' = −s (1 − s); so is the gain on gradients, −ln (E x² + ε).
+    #[test]
+    fn norms_have_the_derivatives_of_their_formula() {
+        let eps = 0.25;
+        let x = Moments::unit(0.3);
+        let share = eps / (1.0 + eps);
+        let (map, gain) = component(&Norm::plain(NormKind::RmsNorm, eps), About { x: &x, means: [0.0; 2] }, &x);
+        assert_relative_eq!(map.jacobians[0][(U_A, U_A)], share, max_relative = 1e-6);
+        assert_relative_eq!(map.jacobians[0][(R_AB, R_AB)], 1.0, max_relative = 1e-6);
+        assert_relative_eq!(gain.ln_own.gradient[0][U_A], share - 1.0, max_relative = 1e-6);
+        let bent = map.hessians.bent(|a, b| f64::from(u8::from(a == (0, U_A) && b == (0, U_A))));
+        assert_relative_eq!(bent[U_A], -0.5 * share * (1.0 - share), max_relative = 1e-5);
+    }
+
+    /// ReLU: ∂r'/∂r = E φ'φ'/E φ² = 1 − arccos r/π, ∂²r'/∂r² = 1/(π √(1 − r²)) (Cho & Saul 2009), and the cosine of gradients the same.
+    #[test]
+    fn ramps_have_the_derivatives_of_their_kernel() {
+        for r in [-0.8f64, 0.0, 0.6, 0.99] {
+            let x = Moments::unit(r);
+            let (map, gain) = component(&Dual::new(Activation::Relu), About { x: &x, means: [0.0; 2] }, &x);
+            let (slope, bend) = (1.0 - r.acos() / PI, (PI * (1.0 - r * r).sqrt()).recip());
+            assert_relative_eq!(map.jacobians[0][(R_AB, R_AB)], slope, max_relative = 1e-5);
+            assert_relative_eq!(gain.cosine.value, slope, max_relative = 1e-9);
+            assert_relative_eq!(gain.cosine.gradient[0][R_AB], bend, max_relative = 1e-5);
+            let bent = map.hessians.bent(|a, b| f64::from(u8::from(a == (0, R_AB) && b == (0, R_AB))));
+            assert_relative_eq!(bent[R_AB], 0.5 * bend, max_relative = 1e-4);
+        }
+    }
+
+    /// A sum of six parts: ∂u of the sum by that of a part is its share, and ∂r that of the correlations.
+    #[test]
+    fn sums_of_any_number_of_parts_have_shares() {
+        let scales = [0.3, 0.5, 0.7, 0.2, 0.4, 0.6];
+        let sum = Sum { branches: scales.map(|scale| Branch::constant(scale, Vec::new())).into() };
+        let x = Moments::unit(0.2);
+        let (map, _) = fan(&sum, &[About { x: &x, means: [0.0; 2] }; 6], &x);
+        let total: f64 = scales.iter().map(|scale| scale * scale).sum();
+        for (jacobian, scale) in map.jacobians.iter().zip(scales) {
+            assert_relative_eq!(jacobian[(U_A, U_A)], scale * scale / total, max_relative = 1e-6);
+            assert_relative_eq!(jacobian[(R_AB, R_AB)], scale * scale / total, max_relative = 1e-6);
+        }
+    }
 
     /// Longer tokens, and what all have in common, change nothing behind a BatchNorm; what is behind it sums to zero over the batch.
     #[test]

@@ -1,7 +1,7 @@
 //! What finite width adds to the infinitely wide network, to order 1/width: one second-order expansion.
 //!
 //! One network differs from the infinitely wide one in a few variables of every stream ([`variables`]). Components map them as they map second
-//! moments at infinite width, which gives first and second derivatives by automatic differentiation ([`jet`]); finitely many entries add
+//! moments at infinite width, which gives first and second derivatives by central differences ([`differences`], [`map`]); finitely many entries add
 //! noise ([`noise`]).
 //! Forward that is a mean and a covariance ([`forward`]), backward ln E[gradient | variables] as a quadratic function ([`backward`]); with
 //! products of signals and gradients, which weights that both have met leave behind ([`mixed`]).
@@ -16,12 +16,12 @@
 pub(crate) mod attention;
 pub(crate) mod backward;
 pub(crate) mod component;
+mod differences;
 pub(crate) mod entries;
 pub(crate) mod expansion;
 mod fan;
 pub(crate) mod forward;
 pub(crate) mod gradients;
-pub(crate) mod jet;
 pub(crate) mod map;
 mod mixed;
 pub(crate) mod noise;

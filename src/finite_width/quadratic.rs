@@ -65,11 +65,11 @@ impl Symmetric {
         }
     }
 
-    fn set(&mut self, a: usize, b: usize, block: Matrix) {
+    fn set(&mut self, a: usize, b: usize, block: &Matrix) {
         if a < b {
             self.blocks[lower(b, a)] = block.transpose();
         } else {
-            self.blocks[lower(a, b)] = block;
+            self.blocks[lower(a, b)] = *block;
         }
     }
 
@@ -134,10 +134,9 @@ impl Symmetric {
         let with =
             |other: usize| -> Matrix { parts.iter().zip(maps).map(|(&part, map)| map * self.block(part, other)).sum() };
         for other in (0..joined.streams).filter(|&other| other != first) {
-            joined.set(first, other, with(other));
+            joined.set(first, other, &with(other));
         }
-        let own = parts.iter().zip(maps).map(|(&part, map)| with(part) * map.transpose()).sum();
-        joined.set(first, first, own);
+        *joined.own_mut(first) = parts.iter().zip(maps).map(|(&part, map)| with(part) * map.transpose()).sum();
         joined
     }
 
@@ -149,10 +148,10 @@ impl Symmetric {
         for (index, (&part, map)) in parts.iter().zip(maps).enumerate() {
             let of_output = map.tr_mul(self.own(first));
             for (&other, of_other) in parts.iter().zip(maps).take(index + 1) {
-                split.set(part, other, of_output * of_other);
+                split.set(part, other, &(of_output * of_other));
             }
             for other in (0..self.streams).filter(|&other| other != first) {
-                split.set(part, other, map.tr_mul(&self.block(first, other)));
+                split.set(part, other, &map.tr_mul(&self.block(first, other)));
             }
         }
         split
@@ -163,7 +162,7 @@ impl Symmetric {
         let copy = self.streams - 1;
         for other in (0..copy).filter(|&other| other != stream) {
             let sum = self.block(stream, other) + self.block(copy, other);
-            self.set(stream, other, sum);
+            self.set(stream, other, &sum);
         }
         let across = self.block(copy, stream);
         let of_copy = *self.own(copy);
@@ -203,7 +202,7 @@ impl Quadratic {
             self.gradient[part] += other.gradient[row];
             for (column, &with) in parts.iter().enumerate().take(row + 1) {
                 let block = self.hessian.block(part, with) + other.hessian.block(row, column);
-                self.hessian.set(part, with, block);
+                self.hessian.set(part, with, &block);
             }
         }
     }
@@ -307,7 +306,7 @@ mod tests {
         for row in 0..streams {
             for column in 0..=row {
                 let block = Matrix::from_fn(|i, j| entry((row, i), (column, j)));
-                matrix.set(row, column, block);
+                matrix.set(row, column, &block);
             }
         }
         matrix
@@ -341,7 +340,7 @@ mod tests {
         const STEP: f64 = 1e-4;
         let function = |seed: f64| {
             let gradient =
-                (0..2).map(|stream| Vector::from_fn(|i, _| (seed + i as f64 - stream as f64).sin())).collect();
+                (0..2).map(|stream| Vector::from_fn(|i, _| (seed + i as f64 - f64::from(stream)).sin())).collect();
             Quadratic { value: 1.5 + seed, gradient, hessian: some(2, seed) }
         };
         let (f, g) = (function(0.3), function(0.8));

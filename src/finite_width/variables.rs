@@ -8,14 +8,9 @@
 //!
 //! They are functions of one network. Source: van Kampen 2007, chapter X (expansion in the size of a system).
 
-use std::sync::Arc;
-
 use nalgebra::{SMatrix, SVector};
 
-use super::jet::Jet;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::positions::Positions;
-use crate::mean_field::scalar::Scalar;
 use crate::mean_field::signal::Signal;
 
 /// How many variables a stream has.
@@ -47,15 +42,15 @@ pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
 pub(crate) struct Moments {
     pub(crate) width: f64,
     /// E x², times e^`ln_unit`.
-    own: f64,
-    ln_unit: f64,
+    pub(super) own: f64,
+    pub(super) ln_unit: f64,
     pub(crate) correlation: f64,
     /// E x, in units of the root of that of E x².
-    mean: Option<f64>,
+    pub(super) mean: Option<f64>,
 }
 
 impl Moments {
-    pub(crate) fn of(x: &Signal<f64>) -> Self {
+    pub(crate) fn of(x: &Signal) -> Self {
         let positions = &x.kernel.positions;
         let (own, correlation) = averages(&x.kernel);
         let mean = x.means.as_ref().map(|means| positions.sum(|node| means[node]) / positions.length);
@@ -84,7 +79,7 @@ impl Moments {
 }
 
 /// E x_a² without its unit, and the correlation of two tokens, averaged over a sequence.
-fn averages(kernel: &Kernel<f64>) -> (f64, f64) {
+fn averages(kernel: &Kernel) -> (f64, f64) {
     let positions = &kernel.positions;
     let count = positions.length;
     let own = positions.sum(|node| kernel.own[node]) / count;
@@ -96,7 +91,7 @@ fn averages(kernel: &Kernel<f64>) -> (f64, f64) {
 }
 
 /// ln E g_a² and the correlation of two tokens, averaged over a sequence.
-pub(crate) fn levels(kernel: &Kernel<f64>) -> (f64, f64) {
+pub(crate) fn levels(kernel: &Kernel) -> (f64, f64) {
     let (own, correlation) = averages(kernel);
     (own.ln() + kernel.ln_unit, correlation)
 }
@@ -116,33 +111,5 @@ impl About<'_> {
 
     pub(crate) fn correlation(&self) -> f64 {
         (self.x.correlation + self.means[1]).clamp(-1.0, 1.0)
-    }
-
-    /// Two tokens with these logarithms of lengths beyond the means, and this correlation.
-    fn pair<S: Scalar>(&self, lengths: [S; 2], correlation: S, positions: &Arc<Positions>) -> Signal<S> {
-        let (own, ln_unit) = self.level();
-        let roots = lengths.map(|length| (length * 0.5).exp());
-        let squares = roots.map(|root| root * root * own);
-        let product = roots[0] * roots[1] * correlation * own;
-        let kernel = Kernel::new(positions, |node| squares[node], |_| product);
-        // Means keep their share of the length.
-        let root = (0.5 * self.means[0]).exp();
-        let means = self.x.mean.map(|mean| roots.iter().map(|&of| of * (root * mean)).collect());
-        Signal { means, ..Signal::centred(self.x.width, Kernel { ln_unit, ..kernel }) }
-    }
-
-    /// The two tagged tokens of the stream `index` among those that variables stand for.
-    pub(super) fn tagged<const N: usize>(&self, index: usize, positions: &Arc<Positions>) -> Signal<Jet<N>> {
-        /// Copies of one token have no second derivatives.
-        const COPIES: f64 = 1.0 - 1e-9;
-        let variable = |of: usize, value: f64| Jet::<N>::variable(PAIR * index + of, value);
-        let correlation = variable(R_AB, self.correlation().clamp(-COPIES, COPIES));
-        self.pair([variable(U_A, 0.0), variable(U_B, 0.0)], correlation, positions)
-    }
-
-    /// Two tokens at infinite width.
-    pub(super) fn leading(&self, positions: &Arc<Positions>) -> Signal<f64> {
-        let Self { x, .. } = self;
-        About { x, means: [0.0; 2] }.pair([0.0; 2], x.correlation, positions)
     }
 }

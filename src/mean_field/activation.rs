@@ -9,23 +9,23 @@
 
 use super::component::{MeanField, Parameter};
 use super::dual::{Dual, Of};
+use super::few::Few;
 use super::gradient::{Gradient, Next};
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
-impl<S: Scalar> MeanField<S> for Dual {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for Dual {
+    fn forward(&self, x: &Signal) -> Signal {
         let kernel = self.of_signal(x, Of::Values);
         let means = self.means_of_signal(x, kernel.ln_unit);
         Signal { means, ..Signal::centred(x.width, kernel) }
     }
 
-    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, x: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         let kernel = gradient.kernel.times(&self.of_signal(x, Of::Derivatives));
         Gradient { next: Next::Activation(self.clone()), ..Gradient::independent(kernel) }
     }
 
-    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, _: &Signal, _: &Signal, _: &Gradient) -> Few<(Parameter<'a>, f64)> {
         Few::new()
     }
 }

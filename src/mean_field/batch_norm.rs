@@ -13,9 +13,9 @@
 
 use sigprop_stack::Norm;
 
+use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// A BatchNorm: gradients go through the statistics of the batch in training.
@@ -25,18 +25,18 @@ pub(crate) struct BatchNorm<'n> {
 }
 
 /// The law of D, in units of e^`ln_unit`.
-struct Batch<S> {
+struct Batch {
     count: f64,
     /// q.
-    spread: S,
+    spread: f64,
     eps: f64,
     ln_unit: f64,
     /// Values of s and their probabilities.
     lengths: Vec<(f64, f64)>,
 }
 
-impl<S: Scalar> Batch<S> {
-    fn new(norm: &Norm, x: &Kernel<S>) -> Self {
+impl Batch {
+    fn new(norm: &Norm, x: &Kernel) -> Self {
         let count = x.positions.length;
         let [own, pair] = averages(x);
         let ln_unit = x.ln_unit.max(norm.eps.ln());
@@ -45,7 +45,7 @@ impl<S: Scalar> Batch<S> {
     }
 
     /// E of a function of D²/n and h.
-    fn mean(&self, of: impl Fn(S, S) -> S) -> S {
+    fn mean(&self, of: impl Fn(f64, f64) -> f64) -> f64 {
         let at = |&(length, probability): &(f64, f64)| {
             let square = self.spread * (length / self.count);
             let divisor = square + self.eps;
@@ -73,21 +73,21 @@ fn chi_square(degrees: f64) -> Vec<(f64, f64)> {
 }
 
 /// E x_a² and E x_a x_b, averaged over tokens.
-fn averages<S: Scalar>(kernel: &Kernel<S>) -> [S; 2] {
+fn averages(kernel: &Kernel) -> [f64; 2] {
     let (positions, count) = (&kernel.positions, kernel.positions.length);
     let own = positions.sum(|node| kernel.own[node]) / count;
     [own, positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0))]
 }
 
 /// The kernel of numbers that sum to zero over the batch, with this E x_a².
-fn without_sum<S: Scalar>(like: &Kernel<S>, ln_unit: f64, own: S) -> Kernel<S> {
+fn without_sum(like: &Kernel, ln_unit: f64, own: f64) -> Kernel {
     let pair = own * (1.0 - like.positions.length).recip();
     Kernel { ln_unit, ..Kernel::new(&like.positions, |_| own, |_| pair) }
 }
 
 impl BatchNorm<'_> {
     /// Σ_ab E g_a g_b e_a e_b, in units of the gradient's kernel.
-    fn radial<S: Scalar>(y: &Signal<S>, gradient: &Gradient<S>) -> S {
+    fn radial(y: &Signal, gradient: &Gradient) -> f64 {
         let of_products = match &gradient.next {
             Next::Activation(activation) => activation.with_signal(y, &gradient.kernel),
             Next::Anything | Next::Scores => gradient.kernel.times(&y.kernel),
@@ -98,33 +98,33 @@ impl BatchNorm<'_> {
         of_products.total() / square * (unit / y.positions.length)
     }
 
-    pub(super) fn forward<S: Scalar>(&self, x: &Signal<S>) -> Signal<S> {
+    pub(super) fn forward(&self, x: &Signal) -> Signal {
         let own = Batch::new(self.norm, &x.kernel).mean(|_, share| share);
         let y = Signal::centred(x.width, without_sum(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
         Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
     }
 
     /// Variance of |y|² of one feature over the square of its mean: ε lets lengths differ.
-    pub(crate) fn square_variance(norm: &Norm, x: &Kernel<f64>) -> f64 {
+    pub(crate) fn square_variance(norm: &Norm, x: &Kernel) -> f64 {
         let batch = Batch::new(norm, x);
         let [mean, square] = [1, 2].map(|power| batch.mean(|_, share| share.powi(power)));
         (square / (mean * mean) - 1.0).max(0.0)
     }
 
-    pub(super) fn backward<S: Scalar>(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    pub(super) fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
         let batch = Batch::new(self.norm, &x.kernel);
         let squared_gain = self.norm.gain * self.norm.gain;
         let inverse = batch.mean(|divisor, _| divisor.recip());
         let ln_unit = gradient.kernel.ln_unit - batch.ln_unit;
         if !self.training {
-            let times = |numbers: &Few<S>| numbers.iter().map(|&number| number * inverse).collect();
+            let times = |numbers: &Few<f64>| numbers.iter().map(|&number| number * inverse).collect();
             let kernel = gradient.kernel.with(ln_unit, times(&gradient.kernel.own), times(&gradient.kernel.pairs));
             return Gradient::independent(kernel.scaled(squared_gain));
         }
         let [own, pair] = averages(&gradient.kernel);
         let across = (own - pair) * (batch.count - 1.0);
-        let along = if y.kernel.is_zero() { S::from(0.0) } else { Self::radial(y, gradient) };
-        let removed = batch.mean(|divisor, share| (share * -1.0 + 2.0) * share / divisor);
+        let along = if y.kernel.is_zero() { 0.0 } else { Self::radial(y, gradient) };
+        let removed = batch.mean(|divisor, share| (2.0 - share) * share / divisor);
         let kernel = without_sum(&x.kernel, ln_unit, (inverse * across - removed * along) / batch.count);
         Gradient::independent(kernel.scaled(squared_gain))
     }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// A batch of 17 of which every feature is normalised.
-    fn normalised(gain: f64) -> (Norm, [Signal<f64>; 2]) {
+    fn normalised(gain: f64) -> (Norm, [Signal; 2]) {
         let norm = Norm { gain, ..Norm::plain(NormKind::BatchNorm { training: true }, 0.0) };
         let positions = Arc::new(Positions::groups(&[17.0], None));
         let x = Signal::centred(64.0, Kernel::new(&positions, |_| 2.0, |_| 0.5));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sigprop_stack::Tensor;
 
+use super::few::Few;
 use super::gradient::Gradient;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// A parameter of a component.
@@ -20,19 +20,19 @@ pub(crate) enum Parameter<'a> {
 }
 
 /// A component with one input.
-pub(crate) trait MeanField<S: Scalar> {
+pub(crate) trait MeanField {
     /// The output from the input.
-    fn forward(&self, x: &Signal<S>) -> Signal<S>;
+    fn forward(&self, x: &Signal) -> Signal;
     /// The gradient at the input `x` from that at the output `y`.
-    fn backward(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S>;
+    fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient;
     /// ln E dW² of its parameters, summed over the tokens of a sequence.
-    fn weights<'a>(&'a self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)>;
+    fn weights<'a>(&'a self, x: &Signal, y: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)>;
 }
 
 /// A component with several inputs, chains on a common input `x`.
-pub(crate) trait MeanFieldFan<S: Scalar> {
+pub(crate) trait MeanFieldFan {
     /// The output from those of the `parts`.
-    fn merge(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S>;
+    fn merge(&self, x: &Signal, parts: &[Arc<Signal>]) -> Signal;
     /// The gradient at the output of each part, from that at the output.
-    fn split(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>>;
+    fn split(&self, x: &Signal, parts: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient>;
 }

@@ -17,24 +17,23 @@ use super::component::MeanFieldFan;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::rotation::Rotation;
-use super::scalar::Scalar;
 use super::signal::{Part, Signal};
 
 /// Features of every part in the output.
-fn widths<S: Scalar>(concat: &Concat, parts: &[Arc<Signal<S>>]) -> Vec<f64> {
+fn widths(concat: &Concat, parts: &[Arc<Signal>]) -> Vec<f64> {
     let heads = |index: usize| if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
     parts.iter().enumerate().map(|(index, part)| heads(index) * part.width).collect()
 }
 
-impl<S: Scalar> MeanFieldFan<S> for Concat {
-    fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+impl MeanFieldFan for Concat {
+    fn merge(&self, _: &Signal, parts: &[Arc<Signal>]) -> Signal {
         let widths = widths(self, parts);
         let total: f64 = widths.iter().sum();
         let kernels = widths.iter().map(|width| width / total).zip(parts.iter().map(|part| &part.kernel));
         let kernel = Kernel::sum(kernels);
-        let level = |kernel: &Kernel<S>| kernel.positions.sum(|node| kernel.own[node]).value().ln() + kernel.ln_unit;
+        let level = |kernel: &Kernel| kernel.positions.sum(|node| kernel.own[node]).ln() + kernel.ln_unit;
         let all = level(&kernel);
-        let part = |(width, part): (&f64, &Arc<Signal<S>>)| {
+        let part = |(width, part): (&f64, &Arc<Signal>)| {
             let features = width / total;
             let squares = features * (level(&part.kernel) - all).exp();
             Part { features, squares, rotation: part.rotation.clone() }
@@ -44,7 +43,7 @@ impl<S: Scalar> MeanFieldFan<S> for Concat {
         Signal { parts: Some(parts), rotation, ..Signal::centred(total, kernel) }
     }
 
-    fn split(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+    fn split(&self, _: &Signal, parts: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient> {
         let widths = widths(self, parts);
         let total: f64 = widths.iter().sum();
         let part = |(index, width): (usize, &f64)| {

@@ -17,10 +17,10 @@ use sigprop_stack::Convolution;
 use smallvec::smallvec;
 
 use super::component::{MeanField, Parameter};
+use super::few::Few;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::positions::{Positions, Taps};
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// A convolution between the positions of its input and of its output.
@@ -45,7 +45,7 @@ impl Rule {
     }
 
     /// The mean over taps of what two outputs read.
-    fn read<S: Scalar>(&self, x: &Kernel<S>) -> Kernel<S> {
+    fn read(&self, x: &Kernel) -> Kernel {
         let kernel = match &self.taps {
             None => Kernel::new(&self.outputs, |node| x.own[node], |point| x.pairs[point]),
             Some(taps) => {
@@ -64,14 +64,14 @@ impl Rule {
     }
 }
 
-impl<S: Scalar> MeanField<S> for Rule {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for Rule {
+    fn forward(&self, x: &Signal) -> Signal {
         let kernel = self.read(&x.kernel).scaled(self.gain(self.convolution.fan_in));
         let bias = self.convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
         Signal::centred(self.convolution.fan_out as f64, kernel.shifted(bias))
     }
 
-    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, x: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         let inputs = &x.kernel.positions;
         let gradient = &gradient.kernel;
         let kernel = match &self.taps {
@@ -92,7 +92,7 @@ impl<S: Scalar> MeanField<S> for Rule {
         )
     }
 
-    fn weights<'a>(&'a self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, x: &Signal, _: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
         let read = self.read(&x.kernel);
         let weight = (Parameter::Tensor(&self.convolution.weight), gradient.kernel.ln_contracted(&read));
         let Some(bias) = &self.convolution.bias else { return smallvec![weight] };

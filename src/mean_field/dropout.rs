@@ -9,26 +9,26 @@
 use sigprop_stack::Dropout;
 
 use super::component::{MeanField, Parameter};
+use super::few::Few;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
-fn masked<S: Scalar>(kernel: &Kernel<S>, rate: f64) -> Kernel<S> {
+fn masked(kernel: &Kernel, rate: f64) -> Kernel {
     let own = kernel.own.iter().map(|&own| own / (1.0 - rate)).collect();
     Kernel { own, ..kernel.clone() }
 }
 
-impl<S: Scalar> MeanField<S> for Dropout {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for Dropout {
+    fn forward(&self, x: &Signal) -> Signal {
         Signal { kernel: masked(&x.kernel, self.rate), ..x.clone() }
     }
 
-    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, _: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         Gradient::independent(masked(&gradient.kernel, self.rate))
     }
 
-    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, _: &Signal, _: &Signal, _: &Gradient) -> Few<(Parameter<'a>, f64)> {
         Few::new()
     }
 }

@@ -17,33 +17,33 @@ use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Source, Sum};
 use smallvec::smallvec;
 
 use super::component::{MeanField, MeanFieldFan, Parameter};
+use super::few::Few;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::positions::{Averages, Positions};
 use super::rotation::waves;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// Gaussian vectors.
-pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>) -> Signal<S> {
+pub(crate) fn gaussian(source: &Gaussian, positions: &Arc<Positions>) -> Signal {
     let square = source.mean * source.mean;
-    let [second, product] = [1.0, source.correlation].map(|part| S::from(source.variance * part + square));
+    let [second, product] = [1.0, source.correlation].map(|part| source.variance * part + square);
     let kernel = Kernel::new(positions, |_| second, |_| product);
-    let means = (square > 0.0).then(|| (0..positions.nodes()).map(|_| S::from(source.mean)).collect());
+    let means = (square > 0.0).then(|| (0..positions.nodes()).map(|_| source.mean).collect());
     Signal { means, ..Signal::centred(source.width as f64, kernel) }
 }
 
 /// The sum of the terms of an embedding.
-pub(crate) fn embedded<S: Scalar>(source: &Embedding, positions: &Arc<Positions>) -> Signal<S> {
+pub(crate) fn embedded(source: &Embedding, positions: &Arc<Positions>) -> Signal {
     let zero = Gaussian { width: source.width, mean: 0.0, variance: 0.0, correlation: 0.0 };
     source.terms.iter().fold(gaussian(&zero, positions), |x, term| term.forward(&x))
 }
 
 /// Of E x² of a source, the share that is the same in all networks, and its correlation of two tokens, averaged over a sequence.
-pub(crate) fn fixed(source: &Source, x: &Kernel<f64>) -> [f64; 2] {
-    let of = |fixed: &Kernel<f64>| {
+pub(crate) fn fixed(source: &Source, x: &Kernel) -> [f64; 2] {
+    let of = |fixed: &Kernel| {
         let positions = &x.positions;
-        let own = |of: &Kernel<f64>| positions.sum(|node| of.own[node]) * of.ln_unit.exp();
+        let own = |of: &Kernel| positions.sum(|node| of.own[node]) * of.ln_unit.exp();
         let pair = positions.sum_pairs(|point| fixed.pairs[point]) * fixed.ln_unit.exp();
         if own(fixed) > 0.0 {
             [own(fixed) / own(x), pair / (own(fixed) * (positions.length - 1.0).max(1.0))]
@@ -76,31 +76,31 @@ fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
 }
 
 /// r of a term, of entries of variance 1.
-fn term<S: Scalar>(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel<S> {
-    Kernel::new(positions, |_| S::from(1.0), |point| S::from(alike(term, positions, point)))
+fn term(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel {
+    Kernel::new(positions, |_| 1.0, |point| alike(term, positions, point))
 }
 
 /// Waves sin(a f), cos(a f) of amplitude 1: E e_a e_b = ½ E_f cos((a − b) f), and E e_a.
-fn placed<S: Scalar>(width: f64, positions: &Arc<Positions>) -> Signal<S> {
+fn placed(width: f64, positions: &Arc<Positions>) -> Signal {
     let chart = positions.chart.as_ref().expect("waves take a chart");
     let frequencies: Vec<f64> =
         (0..(0.5 * width).ceil() as usize).map(|i| 10_000f64.powf(-2.0 * i as f64 / width)).collect();
     let count = frequencies.len() as f64;
     let sums: Vec<[f64; 2]> = waves(&frequencies, chart.length).map(|sums| sums.map(|sum| 0.5 * sum / count)).collect();
     let products = chart.averaged(&Averages::new(sums.iter().map(|[cos, _]| *cos)));
-    let kernel = Kernel::new(positions, |_| S::from(0.5), |point| S::from(products[point % products.len()]));
+    let kernel = Kernel::new(positions, |_| 0.5, |point| products[point % products.len()]);
     let means = chart.averaged_at_nodes(&Averages::new(sums.iter().map(|[cos, sin]| cos + sin)));
-    Signal { means: Some(means.into_iter().map(S::from).collect()), ..Signal::centred(width, kernel) }
+    Signal { means: Some(means.into_iter().collect()), ..Signal::centred(width, kernel) }
 }
 
 /// Two signals added, uncorrelated but for their means.
-fn added<S: Scalar>(x: &Signal<S>, term: &Signal<S>, scale: f64) -> Signal<S> {
+fn added(x: &Signal, term: &Signal, scale: f64) -> Signal {
     let sum = Sum { branches: [1.0, scale].map(|scale| Branch::constant(scale, Vec::new())).into() };
     sum.merge(x, &[Arc::new(x.clone()), Arc::new(term.clone())])
 }
 
-impl<S: Scalar> MeanField<S> for EmbeddingTerm {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for EmbeddingTerm {
+    fn forward(&self, x: &Signal) -> Signal {
         if let Self::SinusoidalPosition { scale } = self {
             return added(x, &placed(x.width, &x.kernel.positions), *scale);
         }
@@ -108,30 +108,26 @@ impl<S: Scalar> MeanField<S> for EmbeddingTerm {
         let term = self::term(self, &x.kernel.positions);
         let kernel = Kernel::sum([(1.0, &x.kernel), (variance, &term)].into_iter());
         let unit = (0.5 * (x.kernel.ln_unit - kernel.ln_unit)).exp();
-        Signal { means: x.scaled_means(|_| S::from(unit)), kernel, ..x.clone() }
+        Signal { means: x.scaled_means(|_| unit), kernel, ..x.clone() }
     }
 
-    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, _: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         Gradient::independent(gradient.kernel.clone())
     }
 
-    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, _: &Signal, _: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
         collected(self, 1, gradient)
     }
 }
 
 /// ln E dW² of the tables of a source, from the gradient at its end.
-pub(crate) fn weights<'a, S: Scalar>(source: &'a Embedding, gradient: &Gradient<S>) -> Vec<(Parameter<'a>, f64)> {
+pub(crate) fn weights<'a>(source: &'a Embedding, gradient: &Gradient) -> Vec<(Parameter<'a>, f64)> {
     let vocab_size = source.ids.vocab_size();
     source.terms.iter().rev().flat_map(|term| collected(term, vocab_size, gradient)).collect()
 }
 
 /// ln E dW² of the table of a term, of tokens one of `vocab_size` rows.
-fn collected<'a, S: Scalar>(
-    term: &'a EmbeddingTerm,
-    vocab_size: usize,
-    gradient: &Gradient<S>,
-) -> Few<(Parameter<'a>, f64)> {
+fn collected<'a>(term: &'a EmbeddingTerm, vocab_size: usize, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
     let Some(table) = term.table() else { return Few::new() };
     let rows = match term {
         EmbeddingTerm::Token { .. } => vocab_size as f64,

@@ -9,39 +9,39 @@
 
 use std::sync::Arc;
 
+use super::few::Few;
 use super::positions::Positions;
 use super::rotation::Rotation;
-use super::scalar::{Few, Scalar};
 
 /// Second moments of the entries of all tokens, in units of e^`ln_unit`: 10⁴ exploding layers give numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Kernel<S> {
+pub(crate) struct Kernel {
     /// Which positions and pairs of positions are followed.
     pub(crate) positions: Arc<Positions>,
     /// ln of the unit.
     pub(crate) ln_unit: f64,
     /// E x² at every node.
-    pub(crate) own: Few<S>,
+    pub(crate) own: Few<f64>,
     /// E x_a x_b of two different tokens, at every point of one class of pairs after the other.
-    pub(crate) pairs: Few<S>,
+    pub(crate) pairs: Few<f64>,
 }
 
-impl<S: Scalar> Kernel<S> {
+impl Kernel {
     /// A kernel of numbers that are not large: of every node, and of every point of every class.
-    pub(crate) fn new(positions: &Arc<Positions>, own: impl Fn(usize) -> S, pair: impl Fn(usize) -> S) -> Self {
+    pub(crate) fn new(positions: &Arc<Positions>, own: impl Fn(usize) -> f64, pair: impl Fn(usize) -> f64) -> Self {
         let own = (0..positions.nodes()).map(own).collect();
         let pairs = (0..positions.points()).map(pair).collect();
         Self { positions: Arc::clone(positions), ln_unit: 0.0, own, pairs }
     }
 
     /// Other numbers where these are, in a unit of their own.
-    pub(crate) fn with(&self, ln_unit: f64, own: Few<S>, pairs: Few<S>) -> Self {
+    pub(crate) fn with(&self, ln_unit: f64, own: Few<f64>, pairs: Few<f64>) -> Self {
         Self { positions: Arc::clone(&self.positions), ln_unit, own, pairs }
     }
 
     /// The kernel of a signal that is exactly zero.
     pub(crate) fn zero(positions: &Arc<Positions>) -> Self {
-        Self::new(positions, |_| S::from(0.0), |_| S::from(0.0))
+        Self::new(positions, |_| 0.0, |_| 0.0)
     }
 
     /// The kernel of the signal times √`gain`.
@@ -53,10 +53,7 @@ impl<S: Scalar> Kernel<S> {
     }
 
     /// The sum of kernels of uncorrelated signals, each times its factor.
-    pub(crate) fn sum<'k>(parts: impl Iterator<Item = (f64, &'k Self)> + Clone) -> Self
-    where
-        S: 'k,
-    {
+    pub(crate) fn sum<'k>(parts: impl Iterator<Item = (f64, &'k Self)> + Clone) -> Self {
         let ln = |(factor, part): (f64, &Self)| factor.ln() + part.ln_unit;
         let ln_unit = parts.clone().map(ln).fold(f64::NEG_INFINITY, f64::max);
         let ln_unit = if ln_unit == f64::NEG_INFINITY { 0.0 } else { ln_unit };
@@ -64,7 +61,7 @@ impl<S: Scalar> Kernel<S> {
         for (factor, part) in parts {
             let factor = factor * (part.ln_unit - ln_unit).exp();
             let sum = sum.get_or_insert_with(|| Self { ln_unit, ..Self::zero(&part.positions) });
-            let add = |(sum, &part): (&mut S, &S)| *sum += part * factor;
+            let add = |(sum, &part): (&mut f64, &f64)| *sum += part * factor;
             sum.own.iter_mut().zip(&part.own).for_each(add);
             sum.pairs.iter_mut().zip(&part.pairs).for_each(add);
         }
@@ -73,21 +70,21 @@ impl<S: Scalar> Kernel<S> {
 
     /// The product, entry by entry, of kernels: that of the product of independent signals.
     pub(crate) fn times(&self, other: &Self) -> Self {
-        let product = |a: &Few<S>, b: &Few<S>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();
+        let product = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();
         let (own, pairs) = (product(&self.own, &other.own), product(&self.pairs, &other.pairs));
         self.with(self.ln_unit + other.ln_unit, own, pairs).balanced()
     }
 
     /// What two tokens with the same id have in common beyond two others, at every point of a class.
-    pub(crate) fn of_same_ids(&self) -> Few<S> {
+    pub(crate) fn of_same_ids(&self) -> Few<f64> {
         let [others, same] = [0, 1].map(|class| &self.pairs[self.positions.class(class)]);
         same.iter().zip(others).map(|(&same, &other)| same - other).collect()
     }
 
     /// The quotient, entry by entry; zero where there is nothing to divide.
     pub(crate) fn over(&self, other: &Self) -> Self {
-        let ratio = |(&a, &b): (&S, &S)| if b.value() == 0.0 { S::from(0.0) } else { a / b };
-        let quotient = |a: &Few<S>, b: &Few<S>| a.iter().zip(b).map(ratio).collect();
+        let ratio = |(&a, &b): (&f64, &f64)| if b == 0.0 { 0.0 } else { a / b };
+        let quotient = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(ratio).collect();
         let (own, pairs) = (quotient(&self.own, &other.own), quotient(&self.pairs, &other.pairs));
         self.with(self.ln_unit - other.ln_unit, own, pairs)
     }
@@ -104,8 +101,8 @@ impl<S: Scalar> Kernel<S> {
     }
 
     /// The same moments with other products, from values at both ends and the products.
-    pub(crate) fn map_pairs(&self, ends: &[S], mut of: impl FnMut(usize, [S; 2], S) -> S) -> Few<S> {
-        let at = |(point, &product): (usize, &S)| of(point, self.positions.ends(point, ends), product);
+    pub(crate) fn map_pairs(&self, ends: &[f64], mut of: impl FnMut(usize, [f64; 2], f64) -> f64) -> Few<f64> {
+        let at = |(point, &product): (usize, &f64)| of(point, self.positions.ends(point, ends), product);
         self.pairs.iter().enumerate().map(at).collect()
     }
 
@@ -116,7 +113,7 @@ impl<S: Scalar> Kernel<S> {
     }
 
     /// Σ_ab over all tokens a, b of the product of two kernels, without their units.
-    pub(crate) fn contracted(&self, other: &Self) -> S {
+    pub(crate) fn contracted(&self, other: &Self) -> f64 {
         let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
         self.positions.sum(|node| self.own[node] * other.own[node]) + pairs
     }
@@ -125,11 +122,11 @@ impl<S: Scalar> Kernel<S> {
     pub(crate) fn ln_contracted(&self, other: &Self) -> f64 {
         let own = self.positions.sum(|node| self.own[node] * other.own[node]);
         let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
-        ln_or_nothing(own.value(), pairs.value()) + self.ln_unit + other.ln_unit
+        ln_or_nothing(own, pairs) + self.ln_unit + other.ln_unit
     }
 
     /// Σ_ab over all tokens a, b, without the unit.
-    pub(crate) fn total(&self) -> S {
+    pub(crate) fn total(&self) -> f64 {
         self.positions.sum(|node| self.own[node]) + self.positions.sum_pairs(|point| self.pairs[point])
     }
 
@@ -137,12 +134,12 @@ impl<S: Scalar> Kernel<S> {
     pub(crate) fn ln_total(&self) -> f64 {
         let own = self.positions.sum(|node| self.own[node]);
         let pairs = self.positions.sum_pairs(|point| self.pairs[point]);
-        ln_or_nothing(own.value(), pairs.value()) + self.ln_unit
+        ln_or_nothing(own, pairs) + self.ln_unit
     }
 
     /// The same less a number everywhere.
-    pub(crate) fn less(&self, common: S) -> Self {
-        let less = |of: &Few<S>| of.iter().map(|&number| number - common).collect();
+    pub(crate) fn less(&self, common: f64) -> Self {
+        let less = |of: &Few<f64>| of.iter().map(|&number| number - common).collect();
         self.with(self.ln_unit, less(&self.own), less(&self.pairs))
     }
 
@@ -151,7 +148,7 @@ impl<S: Scalar> Kernel<S> {
         let positions = &self.positions;
         let others = (positions.length - 1.0).max(1.0);
         let rows = positions.row_sums(&positions.class_mean(|point| self.pairs[point]));
-        let rows: Few<S> = rows.iter().map(|&sum| sum / others).collect();
+        let rows: Few<f64> = rows.iter().map(|&sum| sum / others).collect();
         let mean = positions.sum(|node| rows[node]) / positions.length;
         let own = self.own.iter().zip(&rows).map(|(&own, &row)| own - row * 2.0 + mean).collect();
         let pairs = self.map_pairs(&rows, |_, [a, b], pair| pair - a - b + mean);
@@ -160,17 +157,17 @@ impl<S: Scalar> Kernel<S> {
 
     /// Whether the signal is exactly zero.
     pub(crate) fn is_zero(&self) -> bool {
-        self.own.iter().all(|own| own.value() <= 0.0)
+        self.own.iter().all(|&own| own <= 0.0)
     }
 
     /// With a unit that keeps numbers near 1, where activations are tabulated.
     fn balanced(mut self) -> Self {
         const LARGE: f64 = 1e10;
-        let largest = self.own.iter().map(|own| own.value()).fold(0.0, f64::max);
+        let largest = self.own.iter().copied().fold(0.0, f64::max);
         if largest > 0.0 && !(LARGE.recip()..LARGE).contains(&largest) {
             self.ln_unit += largest.ln();
             let inverse = largest.recip();
-            self.own.iter_mut().chain(&mut self.pairs).for_each(|number| *number = *number * inverse);
+            self.own.iter_mut().chain(&mut self.pairs).for_each(|number| *number *= inverse);
         }
         self
     }
@@ -184,7 +181,7 @@ fn ln_or_nothing(own: f64, pairs: f64) -> f64 {
 }
 
 /// The correlation of two variables of these variances and this covariance; 0 of one that is exactly zero.
-pub(crate) fn correlation<S: Scalar>([a, b]: [S; 2], covariance: S) -> S {
+pub(crate) fn correlation([a, b]: [f64; 2], covariance: f64) -> f64 {
     let scale = (a * b).sqrt();
-    if scale.value() > 0.0 { (covariance / scale).clamped(-1.0, 1.0) } else { S::from(0.0) }
+    if scale > 0.0 { (covariance / scale).clamp(-1.0, 1.0) } else { 0.0 }
 }

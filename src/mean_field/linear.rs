@@ -14,8 +14,8 @@ use sigprop_stack::Linear;
 use smallvec::smallvec;
 
 use super::component::{MeanField, Parameter};
+use super::few::Few;
 use super::gradient::{Gradient, Next};
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// n s² of the entries of a weight, standardised or not, summed over `count` of them.
@@ -32,8 +32,8 @@ pub(super) fn ln_jacobian(linear: &Linear) -> f64 {
     linear.standardised.map_or(0.0, |_| (gain(linear, 1) / linear.weight.init.variance()).ln())
 }
 
-impl<S: Scalar> MeanField<S> for Linear {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for Linear {
+    fn forward(&self, x: &Signal) -> Signal {
         let kernel = match self.standardised {
             Some(_) => x.centred_kernel().scaled(gain(self, self.fan_in)),
             None => x.kernel.scaled(gain(self, self.fan_in)),
@@ -42,11 +42,11 @@ impl<S: Scalar> MeanField<S> for Linear {
         Signal::centred(self.fan_out as f64, kernel.shifted(bias))
     }
 
-    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, _: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         Gradient::independent(gradient.kernel.scaled(gain(self, self.fan_out)))
     }
 
-    fn weights<'a>(&'a self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, x: &Signal, _: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
         let input = match self.standardised {
             Some(_) => &x.centred_kernel(),
             None => &x.kernel,

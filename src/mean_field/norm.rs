@@ -16,21 +16,21 @@ use smallvec::smallvec;
 
 use super::batch_norm::BatchNorm;
 use super::component::{MeanField, Parameter};
+use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// h of a norm, what it is divided by at every node, and the unit of both.
-struct Division<S> {
-    centred: Kernel<S>,
+struct Division {
+    centred: Kernel,
     /// h_aa + ε, in units of e^`ln_unit`.
-    divisors: Few<S>,
+    divisors: Few<f64>,
     ln_unit: f64,
 }
 
-impl<S: Scalar> Division<S> {
-    fn new(norm: &Norm, x: &Signal<S>) -> Self {
+impl Division {
+    fn new(norm: &Norm, x: &Signal) -> Self {
         let centred = if centres(norm) { x.centred_kernel() } else { x.kernel.clone() };
         let ln_eps = norm.eps.ln();
         let ln_unit = if centred.is_zero() { ln_eps } else { centred.ln_unit.max(ln_eps) };
@@ -40,9 +40,9 @@ impl<S: Scalar> Division<S> {
     }
 
     /// `kernel` divided at both ends.
-    fn of(&self, kernel: &Kernel<S>) -> Kernel<S> {
+    fn of(&self, kernel: &Kernel) -> Kernel {
         let own = kernel.own.iter().zip(&self.divisors).map(|(&own, &divisor)| own / divisor).collect();
-        let inverse: Few<S> = self.divisors.iter().map(|divisor| divisor.sqrt().recip()).collect();
+        let inverse: Few<f64> = self.divisors.iter().map(|divisor| divisor.sqrt().recip()).collect();
         let pairs = kernel.map_pairs(&inverse, |_, [a, b], product| product * a * b);
         kernel.with(kernel.ln_unit - self.ln_unit, own, pairs)
     }
@@ -57,8 +57,8 @@ fn over_batch(norm: &Norm) -> Option<BatchNorm<'_>> {
     Some(BatchNorm { norm, training })
 }
 
-impl<S: Scalar> MeanField<S> for Norm {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for Norm {
+    fn forward(&self, x: &Signal) -> Signal {
         if let Some(batch_norm) = over_batch(self) {
             return batch_norm.forward(x);
         }
@@ -72,7 +72,7 @@ impl<S: Scalar> MeanField<S> for Norm {
         y
     }
 
-    fn backward(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
         if let Some(batch_norm) = over_batch(self) {
             return batch_norm.backward(x, y, gradient);
         }
@@ -80,7 +80,7 @@ impl<S: Scalar> MeanField<S> for Norm {
         Gradient::independent(kernel.scaled(self.gain * self.gain))
     }
 
-    fn weights<'a>(&'a self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, x: &Signal, y: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
         if !self.has_own_gains() {
             return Few::new();
         }

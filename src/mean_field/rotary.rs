@@ -12,22 +12,22 @@
 use std::sync::Arc;
 
 use super::component::{MeanField, Parameter};
+use super::few::Few;
 use super::gradient::Gradient;
 use super::rotation::{Rotation, Turn};
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
-impl<S: Scalar> MeanField<S> for Arc<Turn> {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+impl MeanField for Arc<Turn> {
+    fn forward(&self, x: &Signal) -> Signal {
         Signal { rotation: Some(Rotation::by(self)), ..x.clone() }
     }
 
-    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, _: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         let before = gradient.before.clone();
         Gradient::independent(before.unwrap_or_else(|| gradient.kernel.turned(&Rotation::by(self))))
     }
 
-    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+    fn weights<'a>(&'a self, _: &Signal, _: &Signal, _: &Gradient) -> Few<(Parameter<'a>, f64)> {
         Few::new()
     }
 }

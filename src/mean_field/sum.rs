@@ -12,9 +12,9 @@ use sigprop_stack::{Branch, Sum};
 use std::sync::Arc;
 
 use super::component::MeanFieldFan;
+use super::few::Few;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// β²/(1 − p).
@@ -23,24 +23,24 @@ fn gain(branch: &Branch) -> f64 {
 }
 
 /// E y at every node, and Σ_i β_i² E f_i E f_i, what a square of E y has that products of different branches have not.
-fn means<S: Scalar>(sum: &Sum, parts: &[Arc<Signal<S>>], ln_unit: f64) -> Option<(Few<S>, Vec<Few<S>>)> {
-    let scaled = |(branch, part): (&Branch, &Arc<Signal<S>>)| {
+fn means(sum: &Sum, parts: &[Arc<Signal>], ln_unit: f64) -> Option<(Few<f64>, Vec<Few<f64>>)> {
+    let scaled = |(branch, part): (&Branch, &Arc<Signal>)| {
         let unit = branch.scale * (0.5 * (part.kernel.ln_unit - ln_unit)).exp();
-        part.scaled_means(|_| S::from(unit))
+        part.scaled_means(|_| unit)
     };
-    let all: Vec<Few<S>> = sum.branches.iter().zip(parts).filter_map(scaled).collect();
+    let all: Vec<Few<f64>> = sum.branches.iter().zip(parts).filter_map(scaled).collect();
     let nodes = all.first()?.len();
     let total = (0..nodes).map(|node| all.iter().map(|means| means[node]).sum()).collect();
     Some((total, all))
 }
 
-impl<S: Scalar> MeanFieldFan<S> for Sum {
-    fn merge(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+impl MeanFieldFan for Sum {
+    fn merge(&self, x: &Signal, parts: &[Arc<Signal>]) -> Signal {
         let kernels = self.branches.iter().zip(parts).map(|(branch, part)| (gain(branch), &part.kernel));
         let mut kernel = Kernel::sum(kernels);
         let means = means(self, parts, kernel.ln_unit).map(|(total, all)| {
             if all.len() > 1 {
-                let crossed = |of: &dyn Fn(&Few<S>) -> S| of(&total) - all.iter().map(of).sum::<S>();
+                let crossed = |of: &dyn Fn(&Few<f64>) -> f64| of(&total) - all.iter().map(of).sum::<f64>();
                 for (node, own) in kernel.own.iter_mut().enumerate() {
                     *own += crossed(&|means| means[node] * means[node]);
                 }
@@ -56,7 +56,7 @@ impl<S: Scalar> MeanFieldFan<S> for Sum {
         Signal { means, ..Signal::centred(parts[0].width, kernel) }
     }
 
-    fn split(&self, _: &Signal<S>, _: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+    fn split(&self, _: &Signal, _: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient> {
         let part = |branch| Gradient::independent(gradient.kernel.scaled(gain(branch)));
         self.branches.iter().map(part).collect()
     }

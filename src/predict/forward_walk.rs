@@ -21,7 +21,7 @@ pub struct ForwardWalk(Vec<Forward>);
 enum Forward {
     MeanField {
         walk: Rc<RefCell<mean_field::Walk>>,
-        signal: Arc<Signal<f64>>,
+        signal: Arc<Signal>,
     },
     /// With fluctuations here.
     FiniteWidth {

@@ -80,13 +80,13 @@ pub(super) struct Added {
 
 /// What the backward pass of a node needs.
 pub(crate) enum Kept {
-    Apply([Arc<Signal<f64>>; 2]),
+    Apply([Arc<Signal>; 2]),
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
-    Fan(Arc<Signal<f64>>, Vec<Arc<Signal<f64>>>),
-    Attention(Box<Attended<f64>>),
+    Fan(Arc<Signal>, Vec<Arc<Signal>>),
+    Attention(Box<Attended>),
     /// With its input, the expert that stands for all, and on the way back what the router sends back.
-    Mixture(Arc<Routing>, [Arc<Signal<f64>>; 2], Option<Gradient<f64>>),
+    Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Gradient>),
 }
 
 impl Walk {
@@ -146,7 +146,7 @@ impl Walk {
     }
 
     /// The signal at the start of a stream.
-    pub(super) fn enter(&mut self, stream: &Stream) -> Arc<Signal<f64>> {
+    pub(super) fn enter(&mut self, stream: &Stream) -> Arc<Signal> {
         let place = self.streams;
         self.streams += 1;
         let ids = match &stream.source {
@@ -182,7 +182,7 @@ impl Walk {
     }
 
     /// The output of a component with one input.
-    fn through_component(&mut self, component: &Component, x: Arc<Signal<f64>>) -> (Arc<Signal<f64>>, Kept) {
+    fn through_component(&mut self, component: &Component, x: Arc<Signal>) -> (Arc<Signal>, Kept) {
         if let Component::Norm(norm) = component
             && let Some(steps) = norm.steps()
         {
@@ -205,17 +205,12 @@ impl Walk {
         (Arc::clone(&y), Kept::Apply([x, y]))
     }
 
-    fn attend(
-        &mut self,
-        at: &Site,
-        attention: &Attention,
-        parts: Vec<Arc<Signal<f64>>>,
-    ) -> Result<Attended<f64>, PredictError> {
+    fn attend(&mut self, at: &Site, attention: &Attention, parts: Vec<Arc<Signal>>) -> Result<Attended, PredictError> {
         let has_slopes = matches!(attention.bias, Some(PositionBias::Alibi { .. }));
         if has_slopes && attention.memory.is_some() {
             return Err(not_followed(at, "ALiBi towards another stream"));
         }
-        let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
+        let parts: [Arc<Signal>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let views = self.views(attention, [&parts[0], &parts[1]]);
         let attended = Attended::new(attention, &views, parts);
         let [ln_score, attended_keys, in_view] = attended.sharpness();
@@ -232,7 +227,7 @@ impl Walk {
     }
 
     /// What queries of an attention see of keys, and the share of the heads that see it.
-    fn views(&self, attention: &Attention, parts: [&Signal<f64>; 2]) -> Vec<(f64, View)> {
+    fn views(&self, attention: &Attention, parts: [&Signal; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
             Some(PositionBias::Relative { .. }) | None => vec![(1.0, 0.0)],
@@ -240,7 +235,7 @@ impl Walk {
         slopes.into_iter().map(|(share, slope)| (share, self.view(attention.mask, slope, parts))).collect()
     }
 
-    fn view(&self, mask: Mask, slope: f64, [query, key]: [&Signal<f64>; 2]) -> View {
+    fn view(&self, mask: Mask, slope: f64, [query, key]: [&Signal; 2]) -> View {
         let rotation = attention::rotation(query, key);
         let Some(chart) = &query.kernel.positions.chart else { return View::Everywhere };
         if rotation.is_none() && slope <= 0.0 && hides_nothing(mask, chart.length) {
@@ -255,7 +250,7 @@ impl Walk {
     }
 
     /// The routing of a mixture with this input.
-    fn routing(&mut self, mixture: &Mixture, x: &Signal<f64>) -> Arc<Routing> {
+    fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
         /// Relative distance of standard deviations that are not told apart.
         const REACH: f64 = 0.01;
         let std = Routing::std(mixture, x);
@@ -277,7 +272,7 @@ impl Walk {
     }
 
     /// The output of a sum, given which branches are kept where their masks change E y² much.
-    fn summed(&mut self, at: &Site, sum: &Sum, x: &Signal<f64>, parts: &[Arc<Signal<f64>>]) -> Signal<f64> {
+    fn summed(&mut self, at: &Site, sum: &Sum, x: &Signal, parts: &[Arc<Signal>]) -> Signal {
         /// Of ln |y|², by one mask.
         const LARGE: f64 = 0.01;
         loop {
@@ -297,7 +292,7 @@ impl Walk {
     }
 
     /// The moments of a gradient that are put out: of one expert its share.
-    pub(super) fn pooled_gradient(&self, at: &Site, gradient: &Gradient<f64>) -> Pooled {
+    pub(super) fn pooled_gradient(&self, at: &Site, gradient: &Gradient) -> Pooled {
         let pooled = pooled(&gradient.kernel, |_| 0.0);
         let experts = if at.expert().is_some() { self.experts.ln() } else { 0.0 };
         Pooled { ln_unit: pooled.ln_unit - experts, ..pooled }
@@ -323,7 +318,7 @@ impl Walk {
 impl Walk {
     /// Writes the gradients of factors on branches that are parameters, from the outputs of the branches: of one factor α for all
     /// features E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, of one per feature the sum alone. Finite width adds nothing to them.
-    fn write_scales(&mut self, at: &Site, sum: &Sum, parts: &[Arc<Signal<f64>>], gradient: &Gradient<f64>) {
+    fn write_scales(&mut self, at: &Site, sum: &Sum, parts: &[Arc<Signal>], gradient: &Gradient) {
         if !self.steps || at.expert().is_some() {
             return;
         }
@@ -346,7 +341,7 @@ impl Walk {
     }
 
     /// Writes what first steps of a linear map do; experts see some of the tokens.
-    fn write_steps(&mut self, at: &Site, linear: &Linear, [x, y]: [&Signal<f64>; 2], gradient: &Gradient<f64>) {
+    fn write_steps(&mut self, at: &Site, linear: &Linear, [x, y]: [&Signal; 2], gradient: &Gradient) {
         if !self.steps || at.expert().is_some() {
             return;
         }
@@ -364,7 +359,7 @@ impl Walk {
 }
 
 /// The rule of a component with one input and without tables.
-pub(super) fn rule(component: &Component) -> &dyn MeanField<f64> {
+pub(super) fn rule(component: &Component) -> &dyn MeanField {
     match component {
         Component::Linear(linear) => linear,
         Component::Norm(norm) => norm,
@@ -379,7 +374,7 @@ pub(super) fn rule(component: &Component) -> &dyn MeanField<f64> {
 }
 
 /// The output of a norm that is made of others, from that of the last.
-pub(super) fn last_step(norm: &Norm, y: &Signal<f64>) -> Signal<f64> {
+pub(super) fn last_step(norm: &Norm, y: &Signal) -> Signal {
     Signal { kernel: y.kernel.clone().shifted(norm.bias.variance()), ..y.clone() }
 }
 
@@ -396,10 +391,10 @@ fn with_kept(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
 }
 
 /// The variance of ln |y|² that the mask of a branch makes.
-fn ln_square_variance(branch: &Branch, part: &Signal<f64>, y: &Signal<f64>) -> f64 {
+fn ln_square_variance(branch: &Branch, part: &Signal, y: &Signal) -> f64 {
     /// A branch that is all of the stream.
     const LARGEST: f64 = 1e3;
-    let level = |kernel: &Kernel<f64>| kernel.positions.sum(|node| kernel.own[node]);
+    let level = |kernel: &Kernel| kernel.positions.sum(|node| kernel.own[node]);
     let unit = (part.kernel.ln_unit - y.kernel.ln_unit).exp();
     let kept = (branch.scale / (1.0 - branch.drop_rate)).powi(2) * unit * level(&part.kernel) / level(&y.kernel);
     let rest = 1.0 - kept * (1.0 - branch.drop_rate);
@@ -412,30 +407,30 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
 }
 
 /// The chart of tokens that are rotated.
-fn chart(x: &Signal<f64>) -> &Arc<Chart> {
+fn chart(x: &Signal) -> &Arc<Chart> {
     x.kernel.positions.chart.as_ref().expect("rotations take a chart")
 }
 
 /// The largest |E x|/√(E x²) of all positions.
-fn mean_share(signal: &Signal<f64>) -> f64 {
+fn mean_share(signal: &Signal) -> f64 {
     let share = |(node, own): (usize, &f64)| signal.mean(node).abs() / own.sqrt();
     signal.kernel.own.iter().enumerate().map(share).fold(0.0, f64::max)
 }
 
 /// E x², averaged over positions.
-pub(super) fn second_moment(signal: &Signal<f64>) -> f64 {
+pub(super) fn second_moment(signal: &Signal) -> f64 {
     let Pooled { ln_unit, second, .. } = pooled(&signal.kernel, |_| 0.0);
     second * ln_unit.exp()
 }
 
 /// The moments of a signal that are put out: those behind its rotation, if there is one.
-pub(super) fn observed(signal: &Signal<f64>) -> Pooled {
+pub(super) fn observed(signal: &Signal) -> Pooled {
     let kernel = signal.rotation.as_ref().map(|rotation| signal.kernel.turned(rotation));
     pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node))
 }
 
 /// Averages over tokens and pairs of tokens.
-pub(super) fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Pooled {
+pub(super) fn pooled(kernel: &Kernel, mean: impl Fn(usize) -> f64) -> Pooled {
     let positions = &kernel.positions;
     let count = positions.length;
     let end = |node: usize| (mean(node), kernel.own[node]);
@@ -451,8 +446,8 @@ pub(super) fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Poole
 }
 
 impl Interpreter<'_> for Walk {
-    type Signal = Arc<Signal<f64>>;
-    type Gradient = Gradient<f64>;
+    type Signal = Arc<Signal>;
+    type Gradient = Gradient;
     type Kept = Kept;
     type Error = PredictError;
 
@@ -460,7 +455,7 @@ impl Interpreter<'_> for Walk {
         Ok(self.enter(stream))
     }
 
-    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient<f64>) -> Result<(), PredictError> {
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
         if let Source::Embedding(source) = &stream.source {
             self.write_weights(at, embedding::weights(source, &gradient));
         }
@@ -494,8 +489,8 @@ impl Interpreter<'_> for Walk {
         at: &Site,
         component: &Component,
         kept: Kept,
-        gradient: Gradient<f64>,
-    ) -> Result<Gradient<f64>, PredictError> {
+        gradient: Gradient,
+    ) -> Result<Gradient, PredictError> {
         match (component, kept) {
             (Component::Activation(activation), Kept::Apply([x, y])) => {
                 Ok(self.activation(*activation).backward(&x, &y, &gradient))
@@ -564,8 +559,8 @@ impl Interpreter<'_> for Walk {
         at: &Site,
         fan: Fan,
         kept: &mut Kept,
-        gradient: Gradient<f64>,
-    ) -> Result<Vec<Gradient<f64>>, PredictError> {
+        gradient: Gradient,
+    ) -> Result<Vec<Gradient>, PredictError> {
         Ok(match (fan, kept) {
             (Fan::Attention(attention), Kept::Attention(attended)) => {
                 if self.sites == Sites::All && at.is_observed() {
@@ -597,13 +592,7 @@ impl Interpreter<'_> for Walk {
         })
     }
 
-    fn join(
-        &mut self,
-        _: &Site,
-        fan: Fan,
-        kept: Kept,
-        mut parts: Vec<Gradient<f64>>,
-    ) -> Result<Gradient<f64>, PredictError> {
+    fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
         if let (Fan::Mixture(mixture), Kept::Mixture(.., router)) = (fan, kept) {
             self.experts /= mixture.n_experts as f64;
             parts.extend(router);
@@ -611,7 +600,7 @@ impl Interpreter<'_> for Walk {
         Ok(Gradient::sum(&parts))
     }
 
-    fn arrive(&mut self, sum: Option<Gradient<f64>>, more: Gradient<f64>) -> Result<Gradient<f64>, PredictError> {
+    fn arrive(&mut self, sum: Option<Gradient>, more: Gradient) -> Result<Gradient, PredictError> {
         Ok(match sum {
             Some(sum) => Gradient::sum(&[sum, more]),
             None => more,
@@ -629,7 +618,7 @@ impl Interpreter<'_> for Walk {
         }
     }
 
-    fn observe_gradient(&mut self, at: &Site, gradient: &Gradient<f64>) {
+    fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
         if self.tells(at) {
             self.rows.gradient(at.path(), self.pooled_gradient(at, gradient));
         }

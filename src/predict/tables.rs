@@ -92,9 +92,12 @@ impl Tables {
     }
 }
 
+/// A value that one thread makes.
+type Place<V> = Arc<OnceLock<Arc<V>>>;
+
 /// The latest values, by key.
 #[derive(Debug)]
-struct Cache<K, V>(Mutex<Vec<(K, Arc<OnceLock<Arc<V>>>)>>);
+struct Cache<K, V>(Mutex<Vec<(K, Place<V>)>>);
 
 impl<K, V> Default for Cache<K, V> {
     fn default() -> Self {
@@ -109,7 +112,7 @@ impl<K: Clone + PartialEq, V> Cache<K, V> {
     }
 
     /// Where the value of a key is or will be.
-    fn place(&self, key: &K) -> Arc<OnceLock<Arc<V>>> {
+    fn place(&self, key: &K) -> Place<V> {
         /// How many keys are kept.
         const MOST: usize = 16;
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);

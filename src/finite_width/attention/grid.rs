@@ -107,7 +107,7 @@ fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point>
     let parts = [&attention.query, &attention.key, &attention.value].map(|body| chain(body, &x_alone));
     let [Some(query), Some(key), Some(value)] = parts else { return None };
     let scores = Scores::new(attention, &query, &key);
-    let level = |of: &Signal<f64>| of.kernel.own[0].ln() + of.kernel.ln_unit;
+    let level = |of: &Signal| of.kernel.own[0].ln() + of.kernel.ln_unit;
     let score = scores.variance * query.kernel.own[0] * key.kernel.own[0];
     let place = Place { ln_score: score.ln(), correlation: x.correlation(), keys, dropout: attention.dropout_rate };
     if !place.is_inside() {
@@ -117,11 +117,10 @@ fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point>
     point.ln_unit = level(&value);
     let group = (attention.n_heads / attention.n_kv_heads) as f64;
     let steps = attention.scale.powi(2) * attention.d_value as f64 * scores.slope / score;
-    let of = |signal: &Signal<f64>| (level(signal) + level(&value)).exp();
-    for (factors, unit) in point.factors.iter_mut().zip([steps * of(&key), group * steps * of(&query), group]) {
-        for factor in factors {
-            *factor = *factor * unit;
-        }
+    let of = |signal: &Signal| (level(signal) + level(&value)).exp();
+    let units = [steps * of(&key), group * steps * of(&query), group];
+    for (factor, unit) in point.factors.iter_mut().zip(units).flat_map(|(path, unit)| path.iter_mut().zip([unit; 4])) {
+        factor.scale(unit);
     }
     Some(point)
 }
@@ -129,9 +128,9 @@ fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finite_width::attention::point::Number;
+    use crate::finite_width::quadratic::Quadratic;
 
-    fn numbers(point: &Point) -> impl Iterator<Item = Number> {
+    fn numbers(point: Point) -> impl Iterator<Item = Quadratic> {
         point.variables().into_iter().chain(point.factors.into_iter().flatten())
     }
 
@@ -144,15 +143,15 @@ mod tests {
                 for keys in [16.0, 512.0] {
                     let place = Place { ln_score: score.ln(), correlation, keys, dropout: 0.1 };
                     let (got, exact) = (place.interpolated(), place.exact());
-                    for (index, (got, exact)) in numbers(&got).zip(numbers(&exact)).enumerate() {
+                    for (index, (got, exact)) in numbers(got).zip(numbers(exact)).enumerate() {
                         let size = 1.0f64.max(exact.value.abs());
                         let near = |got: f64, exact: f64, tolerance: f64| {
                             let bound = tolerance * size.max(exact.abs());
                             assert!((got - exact).abs() < bound, "{place:?} {index}: {got}, not {exact}");
                         };
                         near(got.value, exact.value, 2e-3);
-                        for (got, exact) in got.gradient.into_iter().zip(exact.gradient) {
-                            near(got, exact, 1e-2);
+                        for (got, exact) in got.gradient[0].iter().zip(&exact.gradient[0]) {
+                            near(*got, *exact, 1e-2);
                         }
                     }
                 }

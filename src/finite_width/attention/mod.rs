@@ -15,11 +15,10 @@ use sigprop_stack::Attention;
 use self::averages::Averages;
 use self::gains::{Inputs, Path, RowCovariances};
 pub(crate) use self::point::Between;
-use self::point::Number;
 use super::backward::Conditional;
 use super::forward::{average, concentration};
 use super::gradients::Cosines;
-use super::map::{Hessians, Map, of_jet};
+use super::map::{Hessians, Map};
 use super::mixed::Mixed;
 use super::noise::{Noise, shift};
 use super::quadratic::Quadratic;
@@ -72,10 +71,6 @@ pub(crate) struct Attending {
     stream: usize,
 }
 
-fn quadratic(jet: &Number) -> Quadratic {
-    of_jet(jet, 1, |variable| (0, variable))
-}
-
 impl Leading {
     /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams, with the output `y`; none of others.
     pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &Moments, keys: f64) -> Option<Self> {
@@ -86,7 +81,9 @@ impl Leading {
         let moved = |variable: usize| variables[variable].value - at_infinity[variable].value;
         let moved = [moved(U_A) + here.ln_unit - bare.ln_unit, moved(R_AB)];
         let map = Map::of_variables(moved, y.correlation, &variables);
-        let mut paths = [0, 1, 2].map(|path| Factors::new(&here.factors[path], &bare.factors[path]));
+        let [query, key, value] = here.factors;
+        let factors = [query, key, value].into_iter().zip(&bare.factors).map(|(here, bare)| Factors::new(here, bare));
+        let mut paths: [Factors; 3] = factors.collect::<Vec<_>>().try_into().expect("there are three paths");
         paths[1..].iter_mut().for_each(Factors::of_all_keys);
         Some(Self { map, paths })
     }
@@ -291,10 +288,10 @@ fn shrunk(exchangeable: f64, cosine: f64) -> f64 {
 
 impl Factors {
     /// Factors from those at the means and those at infinite width.
-    fn new(here: &[Number; 4], bare: &[Number; 4]) -> Self {
-        let [own_own, pair_own, own_pair, pair_pair] = bare.map(|factor| factor.value);
+    fn new(here: [Quadratic; 4], bare: &[Quadratic; 4]) -> Self {
+        let [own_own, pair_own, own_pair, pair_pair] = bare.each_ref().map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };
-        let [own_own, pair_own, own_pair, pair_pair] = here.each_ref().map(quadratic);
+        let [own_own, pair_own, own_pair, pair_pair] = here;
         Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0, of_products: [0.0; 2] }
     }
 

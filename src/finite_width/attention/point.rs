@@ -1,21 +1,18 @@
 //! An attention at infinite width at one point of the variables, with its derivatives.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sigprop_stack::{Attention, Component, Node, Op};
 
-use crate::finite_width::jet::Jet;
+use crate::finite_width::differences::{Stencil, turned};
+use crate::finite_width::quadratic::Quadratic;
 use crate::finite_width::variables::{About, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use crate::mean_field::attention::{Attended, View};
 use crate::mean_field::component::{MeanField, MeanFieldFan as _};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
-use crate::mean_field::scalar::Scalar;
 use crate::mean_field::signal::Signal;
-
-/// A number with its derivatives by the variables of one stream.
-pub(super) type Number = Jet<VARIABLES>;
 
 /// Whose queries and whose keys an attention has.
 #[derive(Clone, Copy)]
@@ -24,22 +21,29 @@ pub(crate) struct Between<'x> {
     pub(crate) keys: About<'x>,
 }
 
-/// An attention at one point.
+/// An attention at one point, as functions of the variables of its input.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     /// E z² of both tagged tokens and of others, and E z z' of both, of each with others and of others, over e^`ln_unit`.
-    products: [Number; VARIABLES],
+    products: [Quadratic; VARIABLES],
     pub(super) ln_unit: f64,
     /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x', for queries, keys and values x.
-    pub(super) factors: [[Number; 4]; 3],
+    pub(super) factors: [[Quadratic; 4]; 3],
 }
 
-/// The two tagged tokens and all others of a signal.
-fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
+/// The numbers of a point where the variables are moved a little.
+struct Values {
+    products: [f64; VARIABLES],
+    ln_unit: f64,
+    factors: [[f64; 4]; 3],
+}
+
+/// The two tagged tokens and all others of a signal whose variables are moved.
+fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
-    let roots = [U_A, U_B, U].map(|level| (Number::variable(level, 0.0) * 0.5).exp());
+    let roots = [U_A, U_B, U].map(|level| (0.5 * moves[level]).exp());
     // By the order of pairs of groups; a token and itself is no pair.
-    let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| Number::variable(variable, correlation));
+    let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| turned(correlation, moves[variable]));
     let product = |point: usize| {
         let (first, nodes) = positions.nodes_of(point);
         cosines[point] * roots[first] * roots[nodes[0].0 as usize] * own
@@ -49,10 +53,10 @@ fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
 }
 
 /// The output of a chain of linear maps, norms, rotations and parts side by side of these; none of others.
-pub(super) fn chain<S: Scalar>(body: &[Node], x: &Signal<S>) -> Option<Signal<S>> {
+pub(super) fn chain(body: &[Node], x: &Signal) -> Option<Signal> {
     body.iter().try_fold(x.clone(), |x, node| match &node.op {
-        Op::Apply(Component::Linear(linear)) => Some(MeanField::forward(linear, &x)),
-        Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(MeanField::forward(norm, &x)),
+        Op::Apply(Component::Linear(linear)) => Some(linear.forward(&x)),
+        Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(norm.forward(&x)),
         // Products within a token stay as they are.
         Op::Apply(Component::Rotary(_)) => Some(x),
         Op::Concat(concat) => {
@@ -83,40 +87,11 @@ pub(super) fn multiplies(body: &[Node]) -> bool {
     })
 }
 
-impl Point {
-    fn numbers_mut(&mut self) -> impl Iterator<Item = &mut Number> {
-        self.products.iter_mut().chain(self.factors.iter_mut().flatten())
-    }
-
-    fn numbers(&self) -> impl Iterator<Item = &Number> {
-        self.products.iter().chain(self.factors.iter().flatten())
-    }
-
-    /// The variables of the output, u less `ln_unit`.
-    pub(super) fn variables(&self) -> [Number; VARIABLES] {
-        let [a, b, all, ab, a_all, b_all, pair] = self.products;
-        let cosine = |product: Number, ends: Number| product / ends.sqrt();
-        let mut variables = self.products;
-        (variables[U_A], variables[U_B], variables[U]) = (a.ln(), b.ln(), all.ln());
-        (variables[R_AB], variables[R]) = (cosine(ab, a * b), cosine(pair, all * all));
-        (variables[R_A], variables[R_B]) = (cosine(a_all, a * all), cosine(b_all, b * all));
-        variables
-    }
-
-    /// A point whose numbers are all zero.
-    pub(super) fn zero() -> Self {
-        let zero = Number::from(0.0);
-        Self { products: [zero; VARIABLES], ln_unit: 0.0, factors: [[zero; 4]; 3] }
-    }
-
-    pub(super) fn add_multiple(&mut self, other: &Self, factor: f64) {
-        self.numbers_mut().zip(other.numbers()).for_each(|(sum, number)| sum.add_multiple(number, factor));
-    }
-
+impl Values {
     /// The rule of infinite width for two tagged tokens among all others.
-    pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
+    fn new(attention: &Attention, x: Between<'_>, keys: f64, moves: &[f64]) -> Option<Self> {
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
-        let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, &positions));
+        let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, moves, &positions));
         let bodies = [(&attention.query, &queries), (&attention.key, &others), (&attention.value, &others)];
         let parts = bodies.map(|(body, x)| chain(body, x).map(Arc::new));
         let [Some(query), Some(key), Some(value)] = parts else { return None };
@@ -127,7 +102,7 @@ impl Point {
         let products = [own[0], own[1], own[2], pairs[PAIR], pairs[with_a], pairs[with_b], pairs[OTHERS]];
         // Of gradients of 1 that are independent, and that are the same for all tokens.
         let of = |pair: f64| {
-            let kernel = Kernel::new(&positions, |_| Number::from(1.0), |_| Number::from(pair));
+            let kernel = Kernel::new(&positions, |_| 1.0, |_| pair);
             attended.split(attention, &Gradient::independent(kernel))
         };
         let (independent, same) = (of(0.0), of(1.0));
@@ -139,5 +114,62 @@ impl Point {
             [own[0], all[0] - own[0], own[1], all[1] - own[1]]
         });
         Some(Self { products, ln_unit: y.kernel.ln_unit, factors })
+    }
+}
+
+impl Point {
+    fn numbers_mut(&mut self) -> impl Iterator<Item = &mut Quadratic> {
+        self.products.iter_mut().chain(self.factors.iter_mut().flatten())
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = &Quadratic> {
+        self.products.iter().chain(self.factors.iter().flatten())
+    }
+
+    /// The variables of the output, u less `ln_unit`.
+    pub(super) fn variables(&self) -> [Quadratic; VARIABLES] {
+        let [a, b, all, ab, a_all, b_all, pair] = &self.products;
+        let [ln_a, ln_b, ln_all] = [a, b, all].map(Quadratic::ln);
+        let cosine = |product: &Quadratic, [x, y]: [&Quadratic; 2]| {
+            let mut ends = x.clone();
+            ends.add(y, 1.0);
+            ends.scale(-0.5);
+            let value = ends.value.exp();
+            product.times(&ends.exp(value))
+        };
+        let mut variables = self.products.clone();
+        (variables[R_AB], variables[R]) = (cosine(ab, [&ln_a, &ln_b]), cosine(pair, [&ln_all, &ln_all]));
+        (variables[R_A], variables[R_B]) = (cosine(a_all, [&ln_a, &ln_all]), cosine(b_all, [&ln_b, &ln_all]));
+        (variables[U_A], variables[U_B], variables[U]) = (ln_a, ln_b, ln_all);
+        variables
+    }
+
+    /// A point whose numbers are all zero.
+    pub(super) fn zero() -> Self {
+        let zero = || Quadratic::constant(0.0, 1);
+        let factors = [(); 3].map(|()| [(); 4].map(|()| zero()));
+        Self { products: [(); VARIABLES].map(|()| zero()), ln_unit: 0.0, factors }
+    }
+
+    pub(super) fn add_multiple(&mut self, other: &Self, factor: f64) {
+        self.numbers_mut().zip(other.numbers()).for_each(|(sum, number)| sum.add(number, factor));
+    }
+
+    /// The rule of infinite width for two tagged tokens among all others, with its derivatives.
+    pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
+        static STENCIL: LazyLock<Stencil> = LazyLock::new(|| Stencil::new(VARIABLES));
+        let values = STENCIL.moves().iter().map(|moves| Values::new(attention, x, keys, moves));
+        let values: Vec<Values> = values.collect::<Option<_>>()?;
+        let is_level = |variable: usize| [U_A, U_B, U].contains(&variable);
+        let correlation = |variable: usize| (!is_level(variable)).then(|| x.queries.correlation());
+        let function = |of: &dyn Fn(&Values) -> f64| {
+            STENCIL.derivatives(|point| of(&values[point]), correlation).among(1, |variable| (0, variable))
+        };
+        let ln_unit = values[0].ln_unit;
+        let unit = |values: &Values| (values.ln_unit - ln_unit).exp();
+        let products = std::array::from_fn(|index| function(&|values| values.products[index] * unit(values)));
+        let factors =
+            std::array::from_fn(|path| std::array::from_fn(|index| function(&|values| values.factors[path][index])));
+        Some(Self { products, ln_unit, factors })
     }
 }

@@ -21,40 +21,40 @@ use super::groups::{Drawn, GroupCorrection, KeyGroups};
 use super::row::Keys;
 use super::seen::{Mean, Seen, Turned};
 use super::smooth::Moments;
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// Keys and values.
-pub(super) struct Everywhere<S> {
-    key: Side<S>,
-    value: Side<S>,
+pub(super) struct Everywhere {
+    key: Side,
+    value: Side,
     /// Σ_b W V_bb.
-    square: S,
+    square: f64,
 }
 
 /// Keys, or values.
-struct Side<S> {
+struct Side {
     /// Less what all pairs have in common.
-    kernel: Kernel<S>,
+    kernel: Kernel,
     /// R of it, and P.
-    rows: Few<S>,
-    mean: S,
+    rows: Few<f64>,
+    mean: f64,
     /// Σ_b W K_bb − P.
-    trace: S,
-    difference: Option<Difference<S>>,
+    trace: f64,
+    difference: Option<Difference>,
 }
 
 /// What ids that repeat make of a kernel: δ at the points of a class, and ρ.
-struct Difference<S> {
+struct Difference {
     positions: Arc<Positions>,
     ids: Arc<Repetition>,
-    pairs: Few<S>,
-    rows: Few<S>,
+    pairs: Few<f64>,
+    rows: Few<f64>,
 }
 
-impl<S: Scalar> Difference<S> {
-    fn new(kernel: &Kernel<S>) -> Option<Self> {
+impl Difference {
+    fn new(kernel: &Kernel) -> Option<Self> {
         let positions = Arc::clone(&kernel.positions);
         let (ids, pairs) = (positions.repetition.clone()?, kernel.of_same_ids());
         let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
@@ -62,7 +62,7 @@ impl<S: Scalar> Difference<S> {
     }
 
     /// What P gains at the points of each class.
-    fn of_mean(&self) -> Few<S> {
+    fn of_mean(&self) -> Few<f64> {
         let Self { positions, ids, pairs, rows } = self;
         let share = 2.0 / positions.length;
         let gain = |class: usize, point: usize| {
@@ -77,10 +77,11 @@ impl<S: Scalar> Difference<S> {
     }
 
     /// The covariance of P of this with P of another of the same tokens.
-    fn of_both_means(&self, other: &Self) -> S {
+    fn of_both_means(&self, other: &Self) -> f64 {
         let Self { positions, ids, rows, .. } = self;
         let length = positions.length;
-        let products = |f: &dyn Fn(usize) -> S| positions.row_sums(&(0..self.pairs.len()).map(f).collect::<Few<S>>());
+        let products =
+            |f: &dyn Fn(usize) -> f64| positions.row_sums(&(0..self.pairs.len()).map(f).collect::<Few<f64>>());
         let squares = products(&|point| self.pairs[point] * other.pairs[point]);
         let mut means = products(&|point| {
             let [_, second] = positions.ends(point, rows);
@@ -92,10 +93,10 @@ impl<S: Scalar> Difference<S> {
     }
 
     /// The mean over b of the covariance of R(b) of this and of another.
-    fn of_both_rows(&self, other: &Self) -> S {
+    fn of_both_rows(&self, other: &Self) -> f64 {
         let Self { positions, ids, rows, pairs } = self;
         let length = positions.length;
-        let squares = positions.row_sums(&pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b).collect::<Few<S>>());
+        let squares = positions.row_sums(&pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b).collect::<Few<f64>>());
         let at = |node: usize| {
             rows[node] * other.rows[node] * ids.covariance() + squares[node] * (ids.excess() / (length * length))
         };
@@ -103,44 +104,44 @@ impl<S: Scalar> Difference<S> {
     }
 }
 
-impl<S: Scalar> Side<S> {
-    fn new(kernel: &Kernel<S>, common: S) -> Self {
+impl Side {
+    fn new(kernel: &Kernel, common: f64) -> Self {
         let positions = &kernel.positions;
         let length = positions.length;
         let kernel = kernel.less(common);
         let sums = positions.row_sums(&positions.class_mean(|point| kernel.pairs[point]));
-        let rows: Few<S> = sums.iter().zip(&kernel.own).map(|(&sum, &own)| (sum + own) / length).collect();
+        let rows: Few<f64> = sums.iter().zip(&kernel.own).map(|(&sum, &own)| (sum + own) / length).collect();
         let mean = positions.sum(|node| rows[node]) / length;
         let trace = positions.sum(|node| kernel.own[node]) / length - mean;
         Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
     /// C(M, N) of this kernel M, beside that of the other side.
-    fn contracted(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>, other: &Self) -> Kernel<S> {
+    fn contracted(&self, weights: &Kernel, groups: Option<&GroupCorrection>, other: &Self) -> Kernel {
         let positions = &self.kernel.positions;
         let length = positions.length;
         let all = weights.total() / (length * length);
-        let apart = |own: S, [a, b]: [S; 2]| own - a - b + self.mean;
+        let apart = |own: f64, [a, b]: [f64; 2]| own - a - b + self.mean;
         let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * apart(own, [row, row])).collect();
         let pairs = self.kernel.map_pairs(&self.rows, |_, ends, product| all * apart(product, ends));
         let kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
         let Some(groups) = groups else { return kernel };
         let excess = groups.excess.total() / (length * length);
         let shared = weights.positions.sum(|node| weights.own[node]) / (length * length);
-        let own: Few<S> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
-        let each = |of: S| -> Few<S> { positions.first.iter().map(|_| of).collect() };
+        let own: Few<f64> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
+        let each = |of: f64| -> Few<f64> { positions.first.iter().map(|_| of).collect() };
         groups.apply(kernel, [&each(shared), &each(excess * -length.recip())], &own, [&self.kernel, &other.kernel])
     }
 }
 
-impl<S: Scalar> Everywhere<S> {
-    pub(super) fn see(queries: &Kernel<S>, key: &Kernel<S>, value: &Kernel<S>) -> (Mean<S>, Seen<S>, Self) {
+impl Everywhere {
+    pub(super) fn see(queries: &Kernel, key: &Kernel, value: &Kernel) -> (Mean, Seen, Self) {
         let positions = &key.positions;
         let length = positions.length;
-        let average = |of: &dyn Fn(usize) -> S| positions.sum(of) / length;
+        let average = |of: &dyn Fn(usize) -> f64| positions.sum(of) / length;
         let all_pairs = length * (length - 1.0);
-        let common = |kernel: &Kernel<S>| {
-            if all_pairs > 0.0 { positions.sum_pairs(|point| kernel.pairs[point]) / all_pairs } else { S::from(0.0) }
+        let common = |kernel: &Kernel| {
+            if all_pairs > 0.0 { positions.sum_pairs(|point| kernel.pairs[point]) / all_pairs } else { 0.0 }
         };
         let (square, common_value) = (average(&|node| value.own[node]), common(value));
         let [key, value] = [Side::new(key, common(key)), Side::new(value, common_value)];
@@ -149,14 +150,14 @@ impl<S: Scalar> Everywhere<S> {
         let mut crossed = average(&|node| key.rows[node] * value.rows[node]);
         let mut means = key.mean * value.mean;
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
-        let everywhere = |ln_unit: f64, of: S| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
-        let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
+        let everywhere = |ln_unit: f64, of: f64| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
+        let each = |of: f64| -> Few<f64> { queries.own.iter().map(|_| of).collect() };
         let differences = key.difference.as_ref().zip(value.difference.as_ref());
         let groups = differences.map(|(of_key, of_value)| {
             let (of_rows, of_means) = (of_key.of_both_rows(of_value), of_key.of_both_means(of_value));
             crossed += of_rows;
             means += of_means;
-            let difference = |of: &Difference<S>| average(&|node| of.rows[node]) * (length / (length - 1.0));
+            let difference = |of: &Difference| average(&|node| of.rows[node]) * (length / (length - 1.0));
             let shift = everywhere(both, of_means - of_rows);
             KeyGroups {
                 repetition: Arc::clone(&of_key.ids),
@@ -190,7 +191,7 @@ impl<S: Scalar> Everywhere<S> {
     }
 
     /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
-    pub(super) fn gathered(&self, gamma: &Kernel<S>, masked: &[S]) -> Kernel<S> {
+    pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let positions = &self.value.kernel.positions;
         let length = positions.length;
         let all = gamma.total() / (length * length);
@@ -200,12 +201,12 @@ impl<S: Scalar> Everywhere<S> {
     }
 
     /// C(K, N), from N.
-    pub(super) fn at_values(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>) -> Kernel<S> {
+    pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         self.key.contracted(weights, groups, &self.value)
     }
 
     /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S], groups: Option<&GroupCorrection<S>>) -> Turned<S> {
+    pub(super) fn at_keys(&self, weights: &Kernel, masked: &[f64], groups: Option<&GroupCorrection>) -> Turned {
         let mut kernel = self.value.contracted(weights, groups, &self.key);
         let length = kernel.positions.length;
         let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
@@ -217,7 +218,7 @@ impl<S: Scalar> Everywhere<S> {
 }
 
 /// A kernel of averages over tokens, with what these gain in each class of pairs of the same tokens.
-fn with_ids<S: Scalar>(mut kernel: Kernel<S>, difference: Option<&Difference<S>>) -> Kernel<S> {
+fn with_ids(mut kernel: Kernel, difference: Option<&Difference>) -> Kernel {
     if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
         kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);
     }

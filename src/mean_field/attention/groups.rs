@@ -15,37 +15,37 @@
 
 use std::sync::Arc;
 
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Repetition;
-use crate::mean_field::scalar::{Few, Scalar};
 use crate::mean_field::softmax::Row;
 
 /// Statistics of the groups of keys.
-pub(super) struct KeyGroups<S> {
+pub(super) struct KeyGroups {
     pub(super) repetition: Arc<Repetition>,
     /// The mean of δ over the pairs in view of a query: of keys and of values.
-    pub(super) differences: [Few<S>; 2],
+    pub(super) differences: [Few<f64>; 2],
     /// tr of values.
-    pub(super) trace: Few<S>,
+    pub(super) trace: Few<f64>,
     /// Of ids that are drawn: where they are given, kernels know which repeat.
-    pub(super) drawn: Option<Drawn<S>>,
+    pub(super) drawn: Option<Drawn>,
 }
 
 /// D°, X°_ac and X°_ca.
-pub(super) struct Drawn<S> {
-    pub(super) spread: Kernel<S>,
-    pub(super) shift: [Kernel<S>; 2],
+pub(super) struct Drawn {
+    pub(super) spread: Kernel,
+    pub(super) shift: [Kernel; 2],
 }
 
-impl<S: Scalar> KeyGroups<S> {
+impl KeyGroups {
     /// The row of a query with so many keys in view, from that of equal keys.
-    pub(super) fn row(&self, row: Row<S>, node: usize, [score, trace]: [S; 2], seen: f64) -> Row<S> {
+    pub(super) fn row(&self, row: Row, node: usize, [score, trace]: [f64; 2], seen: f64) -> Row {
         let [of_keys, of_values] = self.differences.each_ref().map(|of| of[node]);
         // Variance less the covariance of tokens with different ids.
-        let apart = |trace: S, difference: S| trace * (seen / (seen - 1.0)) + difference * self.repetition.same();
+        let apart = |trace: f64, difference: f64| trace * (seen / (seen - 1.0)) + difference * self.repetition.same();
         let [key, value] = [apart(trace, of_keys), apart(self.trace[node], of_values)];
         let likeness = of_keys * of_values / (key * value);
-        if of_keys.value() > 0.0 && likeness.value() > 0.0 {
+        if of_keys > 0.0 && likeness > 0.0 {
             row.with_ids(&self.repetition, seen, score * key, likeness.sqrt())
         } else {
             row
@@ -53,9 +53,9 @@ impl<S: Scalar> KeyGroups<S> {
     }
 
     /// Of keys whose ids are given, if some repeat; with tr of values.
-    pub(super) fn given([key, value]: [&Kernel<S>; 2], trace: &Few<S>) -> Option<Self> {
+    pub(super) fn given([key, value]: [&Kernel; 2], trace: &Few<f64>) -> Option<Self> {
         let repetition = &key.positions.given.as_ref()?.repetition;
-        let each = |of: &Kernel<S>| -> Few<S> {
+        let each = |of: &Kernel| -> Few<f64> {
             let difference = difference(of);
             trace.iter().map(|_| difference).collect()
         };
@@ -71,18 +71,18 @@ impl<S: Scalar> KeyGroups<S> {
     /// The correction of C(M, N), from e and the total of X°.
     pub(super) fn correction(
         &self,
-        weights: &Kernel<S>,
-        drawn: &Drawn<S>,
-        excess: Kernel<S>,
-        shift_total: S,
-    ) -> GroupCorrection<'_, S> {
+        weights: &Kernel,
+        drawn: &Drawn,
+        excess: Kernel,
+        shift_total: f64,
+    ) -> GroupCorrection<'_> {
         let target = weights.contracted(&drawn.spread) + shift_total;
         GroupCorrection { repetition: &self.repetition, excess, target }
     }
 }
 
 /// By how much more two tokens with the same given id are alike than others, on average.
-fn difference<S: Scalar>(kernel: &Kernel<S>) -> S {
+fn difference(kernel: &Kernel) -> f64 {
     let positions = &kernel.positions;
     let same = |point: usize| f64::from(u8::from(positions.has_same_ids(point)));
     let mean = |of: &dyn Fn(usize) -> f64| {
@@ -93,39 +93,39 @@ fn difference<S: Scalar>(kernel: &Kernel<S>) -> S {
 }
 
 /// Without what tokens with the same given id have more in common than others.
-pub(super) fn without_same_ids<S: Scalar>(kernel: &Kernel<S>) -> Kernel<S> {
+pub(super) fn without_same_ids(kernel: &Kernel) -> Kernel {
     let (positions, difference) = (&kernel.positions, difference(kernel));
-    let pair = |(point, &pair): (usize, &S)| if positions.has_same_ids(point) { pair - difference } else { pair };
+    let pair = |(point, &pair): (usize, &f64)| if positions.has_same_ids(point) { pair - difference } else { pair };
     kernel.with(kernel.ln_unit, kernel.own.clone(), kernel.pairs.iter().enumerate().map(pair).collect())
 }
 
 /// The correction of the kernel of gradients of keys, or of values.
-pub(super) struct GroupCorrection<'r, S> {
+pub(super) struct GroupCorrection<'r> {
     repetition: &'r Repetition,
     /// e_ac.
-    pub(super) excess: Kernel<S>,
+    pub(super) excess: Kernel,
     /// Σ_bd V_bd of all corrections.
-    target: S,
+    target: f64,
 }
 
-impl<S: Scalar> GroupCorrection<'_, S> {
+impl GroupCorrection<'_> {
     /// C(M, N) with its correction: from S and the part of e in pairs, both at points without classes, the part of e in single keys, M and V.
     pub(super) fn apply(
         &self,
-        mut gradient: Kernel<S>,
-        [weight, pairs]: [&[S]; 2],
-        own: &[S],
-        [kernel, other]: [&Kernel<S>; 2],
-    ) -> Kernel<S> {
+        mut gradient: Kernel,
+        [weight, pairs]: [&[f64]; 2],
+        own: &[f64],
+        [kernel, other]: [&Kernel; 2],
+    ) -> Kernel {
         let positions = Arc::clone(&gradient.positions);
         let count = weight.len();
-        let shape: Few<S> = kernel.of_same_ids().iter().zip(weight).map(|(&delta, &weight)| delta * weight).collect();
+        let shape: Few<f64> = kernel.of_same_ids().iter().zip(weight).map(|(&delta, &weight)| delta * weight).collect();
         let delta = other.of_same_ids();
         let variance = self.repetition.same() * (1.0 - self.repetition.same());
         let norm = positions.sum_pairs(|point| shape[point % count] * delta[point % count]) * variance;
         let excess = positions.sum(|node| own[node] * other.own[node])
             + positions.sum_pairs(|point| pairs[point % count] * other.pairs[point]);
-        let lambda = if norm.value() > 0.0 { (self.target - excess) / norm } else { S::from(0.0) };
+        let lambda = if norm > 0.0 { (self.target - excess) / norm } else { 0.0 };
         gradient.own.iter_mut().zip(own).for_each(|(sum, &own)| *sum += own);
         for (point, sum) in gradient.pairs.iter_mut().enumerate() {
             let (class, index) = (point / count, point % count);

@@ -9,34 +9,34 @@ use super::row::QueryRow;
 use super::scores::Scores;
 use super::seen::{Mean, Seen, Turned};
 use super::view::{Back, View};
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::{Kernel, correlation};
-use crate::mean_field::scalar::{Few, Scalar};
 use crate::mean_field::signal::Signal;
 
 /// Heads that see alike.
-pub(super) struct Head<S> {
+pub(super) struct Head {
     /// Their share of all.
     pub(super) share: f64,
-    pub(super) seen: Seen<S>,
-    back: Back<S>,
+    pub(super) seen: Seen,
+    back: Back,
     /// Of every query.
-    pub(super) rows: Vec<QueryRow<S>>,
+    pub(super) rows: Vec<QueryRow>,
     /// σ and τ of every pair of queries.
-    factors: [Few<S>; 2],
+    factors: [Few<f64>; 2],
 }
 
-impl<S: Scalar> Head<S> {
+impl Head {
     /// With what they put out.
     pub(super) fn new(
         attention: &Attention,
         (share, view): (f64, &View),
         scores: &Scores,
-        parts: &[Arc<Signal<S>>; 3],
-    ) -> (Self, Kernel<S>) {
+        parts: &[Arc<Signal>; 3],
+    ) -> (Self, Kernel) {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
         let (mean, seen, back) = view.see(query, key, value);
         let own = query.own.iter().enumerate();
-        let rows: Vec<QueryRow<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
+        let rows: Vec<QueryRow> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
         let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = query.positions.at_ends(point, &rows);
             let correlation = correlation(query.positions.ends(point, &query.own), product);
@@ -57,7 +57,7 @@ impl<S: Scalar> Head<S> {
     }
 
     /// E A_a A_c summed over keys, of a query and of pairs.
-    pub(super) fn overlaps(&self, query: &Kernel<S>, variance: f64) -> (Few<S>, Few<S>) {
+    pub(super) fn overlaps(&self, query: &Kernel, variance: f64) -> (Few<f64>, Few<f64>) {
         let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
             let [trace, _] = query.positions.ends(point, &self.seen.trace);
@@ -68,16 +68,11 @@ impl<S: Scalar> Head<S> {
     }
 
     /// The gradients that values get from flat weights and from scores, and that of keys, each but for a factor.
-    pub(super) fn back(
-        &self,
-        attention: &Attention,
-        query: &Kernel<S>,
-        gamma: &Kernel<S>,
-    ) -> ([Kernel<S>; 2], Turned<S>) {
+    pub(super) fn back(&self, attention: &Attention, query: &Kernel, gamma: &Kernel) -> ([Kernel; 2], Turned) {
         let Self { back, rows, factors, .. } = self;
         // The elementwise product Γ∘Q, then with the factors σ and τ of sharp rows.
         let both = gamma.times(query);
-        let sharp = |factors: &Few<S>, own: &dyn Fn(&QueryRow<S>) -> S| {
+        let sharp = |factors: &Few<f64>, own: &dyn Fn(&QueryRow) -> f64| {
             let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();
             let pairs = both.pairs.iter().zip(factors).map(|(&both, &factor)| both * factor).collect();
             both.with(both.ln_unit, own, pairs)
@@ -85,8 +80,8 @@ impl<S: Scalar> Head<S> {
         let of_values = sharp(&factors[0], &|row| row.squares());
         let of_keys = sharp(&factors[1], &|row| row.passed());
         let masked = masked(attention);
-        let gathered: Few<S> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
-        let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
+        let gathered: Few<f64> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
+        let passed: Few<f64> = of_keys.own.iter().map(|&own| own * masked).collect();
         let groups = self.group_corrections(query, gamma, [&both, &of_values, &of_keys]);
         let [by_values, by_keys] = [0, 1].map(|index| groups.as_ref().map(|groups| &groups[index]));
         let query_total = self.seen.spread.before.as_ref().map(|before| of_keys.contracted(before));
@@ -105,15 +100,15 @@ impl<S: Scalar> Head<S> {
     /// Corrections of the gradients of values and of keys for groups of keys, from Γ∘Q without and with the factors σ and τ.
     fn group_corrections(
         &self,
-        query: &Kernel<S>,
-        gamma: &Kernel<S>,
-        [both, of_values, of_keys]: [&Kernel<S>; 3],
-    ) -> Option<[GroupCorrection<'_, S>; 2]> {
+        query: &Kernel,
+        gamma: &Kernel,
+        [both, of_values, of_keys]: [&Kernel; 3],
+    ) -> Option<[GroupCorrection<'_>; 2]> {
         let groups = self.seen.groups.as_ref()?;
         let drawn = groups.drawn.as_ref()?;
-        let excess = |index: usize, trace: &Few<S>| -> Kernel<S> {
+        let excess = |index: usize, trace: &Few<f64>| -> Kernel {
             let rows = self.rows.iter().zip(trace);
-            let excess: Few<S> = rows.map(|(row, &trace)| row.single_key()[index] * trace).collect();
+            let excess: Few<f64> = rows.map(|(row, &trace)| row.single_key()[index] * trace).collect();
             let own = both.own.iter().zip(&excess).map(|(&own, &excess)| own * excess).collect();
             // In proportion to the correlation of their scores.
             let pairs = both.map_pairs(&excess, |point, [a, c], product| {
@@ -122,7 +117,7 @@ impl<S: Scalar> Head<S> {
             });
             both.with(both.ln_unit, own, pairs)
         };
-        let shifts: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shift()).collect();
+        let shifts: Few<f64> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shift()).collect();
         let [ahead, behind] = &drawn.shift;
         let own = shifts.iter().zip(&ahead.own).map(|(&of_row, &shift)| of_row * shift * 2.0).collect();
         let pairs = gamma.map_pairs(&shifts, |point, [a, c], _| a * ahead.pairs[point] + c * behind.pairs[point]);
@@ -130,16 +125,16 @@ impl<S: Scalar> Head<S> {
         let shift_total = gamma.contracted(&gamma.with(0.0, own, pairs)) * unit.exp();
         Some([
             groups.correction(of_values, drawn, excess(0, &self.seen.trace), shift_total),
-            groups.correction(of_keys, drawn, excess(1, &groups.trace), S::from(0.0)),
+            groups.correction(of_keys, drawn, excess(1, &groups.trace), 0.0),
         ])
     }
 
     /// Γ D τ, with what masks add.
-    pub(super) fn at_queries(&self, attention: &Attention, gamma: &Kernel<S>) -> Turned<S> {
+    pub(super) fn at_queries(&self, attention: &Attention, gamma: &Kernel) -> Turned {
         let Self { seen, rows, factors, .. } = self;
         let masked = masked(attention);
-        let through = |spread: &Kernel<S>| {
-            let own = |(node, row): (usize, &QueryRow<S>)| {
+        let through = |spread: &Kernel| {
+            let own = |(node, row): (usize, &QueryRow)| {
                 let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
                 gamma.own[node] * row.passed() * (spread.own[node] + of_masks)
             };
@@ -153,12 +148,7 @@ impl<S: Scalar> Head<S> {
 }
 
 /// E z_a z_c of heads that see alike.
-fn output<S: Scalar>(
-    attention: &Attention,
-    query: &Kernel<S>,
-    variance: f64,
-    (head, mean): (&Head<S>, &Mean<S>),
-) -> Kernel<S> {
+fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&Head, &Mean)) -> Kernel {
     let Head { seen, rows, factors, .. } = head;
     let masked = masked(attention);
     let Mean { flat, shift: [shift, transposed] } = mean;

@@ -21,23 +21,23 @@ use super::row::Keys;
 use super::seen::{Mean, Seen, Turned};
 use super::side::{Ahead, Side};
 use super::smooth::{Moments, Smooth};
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// Keys and values as queries see them.
-pub(super) struct Masked<S> {
+pub(super) struct Masked {
     operators: Operators,
-    key: Side<S>,
-    value: Side<S>,
+    key: Side,
+    value: Side,
 }
 
-impl<S: Scalar> Masked<S> {
-    pub(super) fn see(operators: &Operators, key: &Kernel<S>, value: &Kernel<S>) -> (Mean<S>, Seen<S>, Self) {
+impl Masked {
+    pub(super) fn see(operators: &Operators, key: &Kernel, value: &Kernel) -> (Mean, Seen, Self) {
         let positions = &key.positions;
-        let square: Few<S> = operators.sums.average.of(&value.own).into();
+        let square: Few<f64> = operators.sums.average.of(&value.own).into();
         let (key, value) = (Ahead::new(operators, key, true), Ahead::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
-        let with_ids = |spread: Vec<S>| match &repeats {
+        let with_ids = |spread: Vec<f64>| match &repeats {
             Some(repeats) => added(&spread, &repeats.spread),
             None => spread,
         };
@@ -48,17 +48,17 @@ impl<S: Scalar> Masked<S> {
             shift = added(&shift, &repeats.shift);
         }
         let both = key.side.kernel.ln_unit + value.side.kernel.ln_unit;
-        let kernel = |ln_unit: f64, lower: &[S]| {
+        let kernel = |ln_unit: f64, lower: &[f64]| {
             let own = operators.diagonal(lower);
             let pairs = (0..positions.classes.len()).flat_map(|_| lower.iter().copied()).collect();
             key.side.kernel.with(ln_unit, own, pairs)
         };
         // Of one key all is known.
         let own = operators.diagonal(&at_rest).into_iter().zip(&operators.sums.most);
-        let own: Few<S> = own.map(|(own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
-        let with_own = |lower: &Vec<S>| Kernel { own: own.clone(), ..kernel(both, lower) };
+        let own: Few<f64> = own.map(|(own, &most)| if most < 1.5 { 0.0 } else { own }).collect();
+        let with_own = |lower: &Vec<f64>| Kernel { own: own.clone(), ..kernel(both, lower) };
         let spread = Turned { behind: with_own(&at_rest), before: turned.as_ref().map(with_own) };
-        let averages: Vec<S> = value.side.averages.iter().map(|&average| average + value.side.common).collect();
+        let averages: Vec<f64> = value.side.averages.iter().map(|&average| average + value.side.common).collect();
         let mut flat = kernel(value.side.kernel.ln_unit, &averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
@@ -95,18 +95,19 @@ impl<S: Scalar> Masked<S> {
 }
 
 /// D at lower points, of queries at one place, and of rotated ones if they are.
-fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> (Vec<S>, Option<Vec<S>>) {
+fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Option<Vec<f64>>) {
     let sums = &operators.sums;
     let positions = &key.side.kernel.positions;
     let products = positions.class_mean(|point| key.side.kernel.pairs[point] * value.side.kernel.pairs[point]);
     let limit = operators.diagonal(&products);
     let own = key.side.kernel.own.iter().zip(&value.side.kernel.own).zip(&limit);
-    let own: Vec<S> = own.map(|((&key, &value), &limit)| key * value - limit).collect();
+    let own: Vec<f64> = own.map(|((&key, &value), &limit)| key * value - limit).collect();
     let rows = sums.chart.transposed(&operators.over_keys(&sums.chart.all(&products), true));
     let (together, own_together) = (operators.lower(&sums.forward.of(&rows)), sums.own.of(&own));
     let [smooth, of_values, of_keys] = crossed(operators, key, value);
-    let at = |rotated: Option<&Rotated>| -> Vec<S> {
-        let turned = |own: &[S]| rotated.map_or_else(|| own.to_vec(), |rotated| scaled(own, &rotated.at_lower_points));
+    let at = |rotated: Option<&Rotated>| -> Vec<f64> {
+        let turned =
+            |own: &[f64]| rotated.map_or_else(|| own.to_vec(), |rotated| scaled(own, &rotated.at_lower_points));
         let crossed = match rotated {
             Some(Rotated { at_points, shared: [shared, _], .. }) => {
                 added(&smooth, &added(&scaled(&of_values, shared), &scaled(&of_keys, at_points)))
@@ -122,7 +123,7 @@ fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
 }
 
 /// N at all points, (row c, position a): of different tokens, and of own parts of values and of keys.
-fn crossed<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> [Vec<S>; 3] {
+fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     let sums = &operators.sums;
     let smooth = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
     let of_values = sums.both.of(&multiplied(&value.own_at_second, &key.transposed));
@@ -132,17 +133,17 @@ fn crossed<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -
 }
 
 /// X at all points, (row a, position c).
-fn shift<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Vec<S> {
+fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     let chart = &operators.sums.chart;
-    let half = S::from(0.5);
+    let half = 0.5;
     let long = multiplied(&operators.at_second(&key.side.kernel.own), &value.transposed);
     let long = operators.sums.forward.of(&long).into_iter().map(|long| long * half);
     let squares = operators.sums.squares.of(&multiplied(&key.own_at_second, &value.transposed));
-    let by_values: Vec<S> = long.zip(squares).map(|(long, square)| long - square).collect();
+    let by_values: Vec<f64> = long.zip(squares).map(|(long, square)| long - square).collect();
     let by_values = chart.transposed(&by_values);
     let own = chart.all(&operators.sums.own.of(&multiplied(&key.side.kernel.own, &value.side.own)));
     let averages = chart.all(&value.side.averages);
-    let leaning = |node: usize, own: S| (own - key.trace[node]) * half;
+    let leaning = |node: usize, own: f64| (own - key.trace[node]) * half;
     let both = operators.sums.both.of(&multiplied(&value.own_at_second, &key.transposed));
     let cubes = operators.sums.cubes.of(&multiplied(&key.side.own, &value.side.own));
     let triple = triple(operators, key, value);
@@ -155,14 +156,14 @@ fn shift<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> 
 }
 
 /// Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
-fn triple<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Vec<S> {
+fn triple(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     let chart = &operators.sums.chart;
-    let variance = |side: &Ahead<S>| -> Vec<S> {
+    let variance = |side: &Ahead| -> Vec<f64> {
         let squares = chart.transposed(&operators.sums.forward.of(&multiplied(&side.transposed, &side.transposed)));
         let means = chart.all(&side.smooth);
-        let variance = |(square, &mean): (S, &S)| {
+        let variance = |(square, &mean): (f64, &f64)| {
             let variance = square - mean * mean;
-            if variance.value() > 0.0 { variance } else { S::from(0.0) }
+            if variance > 0.0 { variance } else { 0.0 }
         };
         squares.into_iter().zip(&means).map(variance).collect()
     };
@@ -170,23 +171,23 @@ fn triple<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
     let means = chart.all(&value.smooth);
     let key_means = operators.diagonal(&key.smooth);
     let diagonals: Vec<usize> = chart.diagonals().collect();
-    let at = |(place, &mean): (usize, &S)| {
+    let at = |(place, &mean): (usize, &f64)| {
         let node = chart.points[place].0;
         let covariance = of_key[diagonals[node]] * of_value[place];
-        let covariance = if covariance.value() > 0.0 { covariance.sqrt() } else { S::from(0.0) };
+        let covariance = if covariance > 0.0 { covariance.sqrt() } else { 0.0 };
         key_means[node] * mean + covariance
     };
     means.iter().enumerate().map(at).collect()
 }
 
-impl<S: Scalar> Masked<S> {
+impl Masked {
     /// κ of two keys in view of a query, on average.
     pub(super) fn rotation_in_view(&self) -> f64 {
         self.operators.rotation_in_view(&self.key.kernel.positions)
     }
 
     /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
-    pub(super) fn gathered(&self, gamma: &Kernel<S>, masked: &[S]) -> Kernel<S> {
+    pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let operators = &self.operators;
         let pairs = gamma.positions.class_mean(|point| gamma.pairs[point]);
         let lower = operators.gathered(&pairs, &gamma.own);
@@ -203,7 +204,7 @@ impl<S: Scalar> Masked<S> {
     }
 
     /// C(K, N), from N.
-    pub(super) fn at_values(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>) -> Kernel<S> {
+    pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         let kernel = self.contracted(&self.key, weights, None).behind;
         match groups {
             Some(groups) => self.group_correction(kernel, (weights, groups), [&self.key, &self.value]),
@@ -214,17 +215,17 @@ impl<S: Scalar> Masked<S> {
     /// With the correction for groups of keys.
     fn group_correction(
         &self,
-        to: Kernel<S>,
-        (weights, groups): (&Kernel<S>, &GroupCorrection<S>),
-        [of, other]: [&Side<S>; 2],
-    ) -> Kernel<S> {
+        to: Kernel,
+        (weights, groups): (&Kernel, &GroupCorrection),
+        [of, other]: [&Side; 2],
+    ) -> Kernel {
         let operators = &self.operators;
         let excess = operators.of_rows(&groups.excess);
         let own = operators.diagonal(&operators.sums.own_backward.of(&excess));
         // The excess of one key is taken from the others of its row.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(&excess));
-        let own: Few<S> = own.into_iter().zip(operators.diagonal(&pairs)).map(|(own, pair)| own - pair).collect();
-        let pairs: Vec<S> = pairs.into_iter().map(|pair| -pair).collect();
+        let own: Few<f64> = own.into_iter().zip(operators.diagonal(&pairs)).map(|(own, pair)| own - pair).collect();
+        let pairs: Vec<f64> = pairs.into_iter().map(|pair| -pair).collect();
         let shared = operators.sums.own_backward.of(&weights.own);
         groups.apply(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
@@ -232,13 +233,13 @@ impl<S: Scalar> Masked<S> {
     /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one, where Σ_bd K_bd C_bd is `query_total`.
     pub(super) fn at_keys(
         &self,
-        weights: &Kernel<S>,
-        masked: &[S],
-        groups: Option<&GroupCorrection<S>>,
-        query_total: Option<S>,
-    ) -> Turned<S> {
+        weights: &Kernel,
+        masked: &[f64],
+        groups: Option<&GroupCorrection>,
+        query_total: Option<f64>,
+    ) -> Turned {
         let operators = &self.operators;
-        let corrected = |kernel: Kernel<S>| match groups {
+        let corrected = |kernel: Kernel| match groups {
             Some(groups) => self.group_correction(kernel, (weights, groups), [&self.value, &self.key]),
             None => kernel,
         };
@@ -250,7 +251,7 @@ impl<S: Scalar> Masked<S> {
         // Gradients of all keys of a query add up to nothing.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
         let own_pairs = operators.diagonal(&pairs);
-        let values: Few<S> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
+        let values: Few<f64> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
         for (node, sum) in behind.own.iter_mut().enumerate() {
             *sum += values[node] * (own[node] - own_pairs[node]);
         }
@@ -269,27 +270,28 @@ impl<S: Scalar> Masked<S> {
 
     /// With what makes Σ_bd K_bd C_bd the same as from queries, along Σ_a N_aa W_ab W_ad κ(b − d): sums of cosines behind windows converge
     /// slowly.
-    fn match_queries(&self, mut to: Kernel<S>, weights: &Kernel<S>, query_total: S) -> Kernel<S> {
+    fn match_queries(&self, mut to: Kernel, weights: &Kernel, query_total: f64) -> Kernel {
         let operators = &self.operators;
         let shared = operators.sums.own_backward.of(&weights.own);
         let along = |point: usize| shared[point % shared.len()] * operators.rotation(point);
         let key = &self.key.kernel;
         let met = key.positions.sum_pairs(|point| key.pairs[point] * along(point));
-        let factor = if met.value() > 0.0 { (query_total - to.contracted(key)) / met } else { S::from(0.0) };
+        let factor = if met > 0.0 { (query_total - to.contracted(key)) / met } else { 0.0 };
         to.pairs.iter_mut().enumerate().for_each(|(point, pair)| *pair += factor * along(point));
         to
     }
 
     /// C(M, N) of this M, and of rotated keys before their rotation.
-    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>, rotated: Option<&Rotated>) -> Turned<S> {
+    fn contracted(&self, of: &Side, weights: &Kernel, rotated: Option<&Rotated>) -> Turned {
         let operators = &self.operators;
         let sums = &operators.sums;
         let chart = &sums.chart;
-        let own_times = |row: &[S]| -> Vec<S> {
+        let own_times = |row: &[f64]| -> Vec<f64> {
             chart.points.iter().zip(row).map(|(&(node, _), &value)| of.own[node] * value).collect()
         };
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
-        let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
+        let own: Few<f64> =
+            weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
         let rows = chart.transposed(&operators.over_queries(&chart.all(&pairs)));
         let (all, own_all) = (operators.lower(&sums.backward.of(&rows)), sums.own_backward.of(&own));
@@ -300,8 +302,8 @@ impl<S: Scalar> Masked<S> {
         let averages = operators.over_queries(&chart.all(&multiplied(&pairs, &of.averages)));
         let averages = operators.lower(&sums.backward.of(&chart.transposed(&averages)));
         let own_averages = sums.own_backward.of(&multiplied(&own, &of.own_averages));
-        let at = |before: Option<&Rotated>| -> Kernel<S> {
-            let turned = |own: &[S]| before.map_or_else(|| own.to_vec(), |by| scaled(own, &by.at_lower_points));
+        let at = |before: Option<&Rotated>| -> Kernel {
+            let turned = |own: &[f64]| before.map_or_else(|| own.to_vec(), |by| scaled(own, &by.at_lower_points));
             let crossed = match before {
                 Some(Rotated { at_points, shared: [_, shared], .. }) => {
                     added(&smooth, &added(&scaled(&of_keys, shared), &scaled(&of_queries, at_points)))
@@ -311,7 +313,7 @@ impl<S: Scalar> Masked<S> {
             let both = added(&operators.lower(&crossed), &operators.lower(&chart.transposed(&crossed)));
             let all = added(&all, &turned(&own_all));
             let rest = added(&averages, &turned(&own_averages));
-            let rest: Vec<S> = rest.iter().zip(&both).map(|(&average, &both)| average - both).collect();
+            let rest: Vec<f64> = rest.iter().zip(&both).map(|(&average, &both)| average - both).collect();
             let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
             let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
             let rotation = |index: usize| if of.is_key { operators.rotation(index) } else { 1.0 };

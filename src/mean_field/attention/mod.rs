@@ -41,23 +41,23 @@ pub(crate) use self::rotated::{Rotated, RotatedSums};
 pub(crate) use self::scores::{Scores, rotation};
 use self::seen::Turned;
 pub(crate) use self::view::View;
+use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// What the forward pass of an attention leaves for its backward pass.
-pub(crate) struct Attended<S> {
-    parts: [Arc<Signal<S>>; 3],
+pub(crate) struct Attended {
+    parts: [Arc<Signal>; 3],
     scores: Scores,
-    heads: Vec<Head<S>>,
-    output: Arc<Signal<S>>,
+    heads: Vec<Head>,
+    output: Arc<Signal>,
 }
 
 /// The gradient that is the sum of these, each times its factor.
-fn summed<S: Scalar>(parts: &[(f64, Turned<S>)]) -> Gradient<S> {
-    let sum = |of: &dyn Fn(&Turned<S>) -> Kernel<S>| {
-        let kernels: Vec<(f64, Kernel<S>)> = parts.iter().map(|(factor, part)| (*factor, of(part))).collect();
+fn summed(parts: &[(f64, Turned)]) -> Gradient {
+    let sum = |of: &dyn Fn(&Turned) -> Kernel| {
+        let kernels: Vec<(f64, Kernel)> = parts.iter().map(|(factor, part)| (*factor, of(part))).collect();
         Kernel::sum(kernels.iter().map(|(factor, kernel)| (*factor, kernel)))
     };
     let is_rotated = parts.iter().any(|(_, part)| part.before.is_some());
@@ -65,13 +65,13 @@ fn summed<S: Scalar>(parts: &[(f64, Turned<S>)]) -> Gradient<S> {
     Gradient { before, ..Gradient::independent(sum(&|part| part.behind.clone())) }
 }
 
-impl<S: Scalar> Attended<S> {
+impl Attended {
     /// From queries, keys and values, of heads with these shares and views.
-    pub(crate) fn new(attention: &Attention, views: &[(f64, View)], parts: [Arc<Signal<S>>; 3]) -> Self {
+    pub(crate) fn new(attention: &Attention, views: &[(f64, View)], parts: [Arc<Signal>; 3]) -> Self {
         let [query, key, _] = &parts;
         let scores = Scores::new(attention, query, key);
         let of_view = |(share, view): &(f64, View)| Head::new(attention, (*share, view), &scores, &parts);
-        let (heads, kernels): (Vec<Head<S>>, Vec<Kernel<S>>) = views.iter().map(of_view).unzip();
+        let (heads, kernels): (Vec<Head>, Vec<Kernel>) = views.iter().map(of_view).unzip();
         let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
         let width = (attention.n_heads * attention.d_value) as f64;
         let output = Arc::new(Signal::centred(width, kernel));
@@ -79,7 +79,7 @@ impl<S: Scalar> Attended<S> {
     }
 
     /// The outputs of the heads.
-    pub(crate) fn output(&self) -> Arc<Signal<S>> {
+    pub(crate) fn output(&self) -> Arc<Signal> {
         Arc::clone(&self.output)
     }
 
@@ -89,12 +89,12 @@ impl<S: Scalar> Attended<S> {
         let positions = &query.kernel.positions;
         let mean = |of: &dyn Fn(usize) -> f64| positions.sum(of) / positions.length;
         let keys = &key.kernel.positions;
-        let key_square = keys.sum(|node| key.kernel.own[node].value()) / keys.length;
-        let score = self.scores.variance * mean(&|node| query.kernel.own[node].value()) * key_square;
-        let of_heads = |of: &dyn Fn(&Head<S>, usize) -> f64| -> f64 {
+        let key_square = keys.sum(|node| key.kernel.own[node]) / keys.length;
+        let score = self.scores.variance * mean(&|node| query.kernel.own[node]) * key_square;
+        let of_heads = |of: &dyn Fn(&Head, usize) -> f64| -> f64 {
             self.heads.iter().map(|head| head.share * mean(&|node| of(head, node))).sum()
         };
-        let single = of_heads(&|head, node| head.seen.single(node, &head.rows[node]).value());
+        let single = of_heads(&|head, node| head.seen.single(node, &head.rows[node]));
         let flat = of_heads(&|head, node| head.seen.single[node]);
         [score.ln(), single.recip(), flat.recip()]
     }
@@ -102,14 +102,14 @@ impl<S: Scalar> Attended<S> {
     /// The score variance of smooth parts times their share of D, averaged over queries and heads.
     pub(crate) fn smooth_variance(&self) -> f64 {
         let positions = &self.parts[0].kernel.positions;
-        let of = |head: &Head<S>| positions.sum(|node| head.rows[node].smooth_variance().value()) / positions.length;
+        let of = |head: &Head| positions.sum(|node| head.rows[node].smooth_variance()) / positions.length;
         self.heads.iter().map(|head| head.share * of(head)).sum()
     }
 
     /// E z²/E v²: what of a value is along the output.
     pub(crate) fn along_output(&self) -> f64 {
         let [of_value, of_output] = [&self.parts[2].kernel, &self.output.kernel]
-            .map(|kernel| kernel.positions.sum(|node| kernel.own[node]).value().ln() + kernel.ln_unit);
+            .map(|kernel| kernel.positions.sum(|node| kernel.own[node]).ln() + kernel.ln_unit);
         let [values, outputs] = [&self.parts[2], &self.output].map(|signal| signal.kernel.positions.length.ln());
         (of_output - of_value + values - outputs).exp().min(1.0)
     }
@@ -120,27 +120,27 @@ impl<S: Scalar> Attended<S> {
     }
 
     /// The attention weights, one row of entries per query.
-    pub(crate) fn weights(&self) -> Signal<S> {
+    pub(crate) fn weights(&self) -> Signal {
         let query = &self.parts[0].kernel;
         let length = self.parts[1].kernel.positions.length;
         let of_heads = self.heads.iter().map(|head| {
             let (own, pairs) = head.overlaps(query, self.scores.variance);
             (head.share / length, query.with(0.0, own, pairs))
         });
-        let kernels: Vec<(f64, Kernel<S>)> = of_heads.collect();
+        let kernels: Vec<(f64, Kernel)> = of_heads.collect();
         let kernel = Kernel::sum(kernels.iter().map(|(share, kernel)| (*share, kernel)));
         let unit = (-0.5 * kernel.ln_unit).exp();
-        let means = query.own.iter().map(|_| S::from(length.recip() * unit)).collect();
+        let means = query.own.iter().map(|_| length.recip() * unit).collect();
         Signal { means: Some(means), ..Signal::centred(length, kernel) }
     }
 
     /// The gradient at the attention weights, from that at the output.
-    pub(crate) fn weights_backward(&self, attention: &Attention, gradient: &Gradient<S>) -> Gradient<S> {
+    pub(crate) fn weights_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
         let value = &self.parts[2].kernel;
         let gamma = &gradient.kernel;
         let width = attention.d_value as f64;
         let of_heads = |node: usize| self.heads.iter().map(|head| head.seen.square[node] * head.share).sum();
-        let square: Few<S> = (0..gamma.own.len()).map(of_heads).collect();
+        let square: Few<f64> = (0..gamma.own.len()).map(of_heads).collect();
         let own = gamma.own.iter().zip(&square);
         let own = own.map(|(&own, &square)| own * square * (width / (1.0 - attention.dropout_rate))).collect();
         let pairs = gamma.map_pairs(&square, |_, [a, _], pair| pair * a * width);
@@ -148,7 +148,7 @@ impl<S: Scalar> Attended<S> {
     }
 
     /// The gradients at queries, keys and values, from that at the output.
-    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> Vec<Gradient> {
         let [query, key, _] = &self.parts;
         let gamma = &gradient.kernel;
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
@@ -163,7 +163,7 @@ impl<S: Scalar> Attended<S> {
         }
         let [at_queries, at_keys] = [at_queries, at_keys].map(|parts| summed(&parts));
         let at_values = Gradient::independent(Kernel::sum(at_values.iter().map(|(factor, part)| (*factor, part))));
-        let shares = |of: &Signal<S>| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
+        let shares = |of: &Signal| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
         vec![
             Gradient { parts: shares(key), ..at_queries },
             Gradient { parts: shares(query), next: Next::Scores, ..at_keys },

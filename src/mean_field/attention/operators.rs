@@ -6,9 +6,9 @@ use sigprop_stack::Mask;
 
 use super::pattern::{Pattern, Powers};
 use super::rotated::Rotated;
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Chart, Positions, Sum};
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// The sums of one mask on one chart.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub(crate) struct Operators {
 
 impl Operators {
     /// Σ_b W_cb f(t, b) over keys, which may be rotated, or values.
-    pub(super) fn over_keys<S: Scalar>(&self, f: &[S], is_key: bool) -> Vec<S> {
+    pub(super) fn over_keys(&self, f: &[f64], is_key: bool) -> Vec<f64> {
         match &self.rotated {
             Some(rotated) if is_key => rotated.over_keys(f, &self.sums.forward),
             Some(_) | None => self.sums.forward.of(f),
@@ -93,7 +93,7 @@ impl Operators {
     }
 
     /// Σ_b W_bc f(t, b) over queries that may be rotated.
-    pub(super) fn over_queries<S: Scalar>(&self, f: &[S]) -> Vec<S> {
+    pub(super) fn over_queries(&self, f: &[f64]) -> Vec<f64> {
         match &self.rotated {
             Some(rotated) => rotated.over_queries(f, &self.sums.backward),
             None => self.sums.backward.of(f),
@@ -101,7 +101,7 @@ impl Operators {
     }
 
     /// What two tokens in view of a query have in common, on average over queries.
-    pub(super) fn common<S: Scalar>(&self, kernel: &Kernel<S>) -> S {
+    pub(super) fn common(&self, kernel: &Kernel) -> f64 {
         let positions = &kernel.positions;
         let sums = &self.sums;
         let rows = sums.forward.of(&sums.chart.all(&positions.class_mean(|point| kernel.pairs[point])));
@@ -124,23 +124,23 @@ impl Operators {
 
     /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to
     /// this power.
-    pub(super) fn without_own<S: Scalar>(&self, all: &[S], limit: &[S], power: i32) -> Vec<S> {
-        let own = |(place, &sum): (usize, &S)| {
+    pub(super) fn without_own(&self, all: &[f64], limit: &[f64], power: i32) -> Vec<f64> {
+        let own = |(place, &sum): (usize, &f64)| {
             sum - limit[self.sums.chart.points[place].0] * self.sums.key_weights[place].powi(power)
         };
         all.iter().enumerate().map(own).collect()
     }
 
     /// A sum along rows of a function that jumps at the node, where it is what it is from below.
-    pub(super) fn with_jump<S: Scalar>(&self, jump: Jump, f: &[S]) -> Vec<S> {
+    pub(super) fn with_jump(&self, jump: Jump, f: &[f64]) -> Vec<f64> {
         let sum = match jump {
             Jump::Forward => &self.sums.forward,
             Jump::Squares => &self.sums.squares,
             Jump::Both => &self.sums.both,
         };
-        let jumps: Vec<S> = self.sums.chart.diagonals().map(|diagonal| f[diagonal] - f[diagonal + 1]).collect();
+        let jumps: Vec<f64> = self.sums.chart.diagonals().map(|diagonal| f[diagonal] - f[diagonal + 1]).collect();
         let diagonals: Vec<usize> = self.sums.chart.diagonals().collect();
-        let at = |(place, sum): (usize, S)| {
+        let at = |(place, sum): (usize, f64)| {
             let node = self.sums.chart.points[place].0;
             let own = self.sums.own_weights[node];
             let weight = if place == diagonals[node] { own } else { self.sums.key_weights[place] };
@@ -155,14 +155,14 @@ impl Operators {
     }
 
     /// Wᵀ M W at lower points, from M at lower points and its own values.
-    pub(super) fn gathered<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
-        let own: Vec<S> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
+    pub(super) fn gathered(&self, pairs: &[f64], own: &[f64]) -> Vec<f64> {
+        let own: Vec<f64> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
         let rows = self.sums.chart.transposed(&self.sums.backward.of(&self.sums.chart.all(pairs)));
         added(&self.lower(&self.sums.backward.of(&rows)), &self.sums.own_backward.of(&own))
     }
 
     /// e_a with Σ_a e_a W_ab² = Σ_ac M_ac W_ab W_cb: each pair of queries is added to the one that sees fewer keys.
-    pub(super) fn of_rows<S: Scalar>(&self, of: &Kernel<S>) -> Vec<S> {
+    pub(super) fn of_rows(&self, of: &Kernel) -> Vec<f64> {
         let pairs = of.positions.class_mean(|point| of.pairs[point]);
         let sums = self.sums.backward.of(&self.sums.chart.all(&pairs));
         let nodes = self.sums.chart.diagonals().zip(&self.sums.own_weights).zip(self.diagonal(&pairs));
@@ -180,27 +180,27 @@ impl Operators {
     }
 
     /// A function of one position at the second position of all points.
-    pub(super) fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+    pub(super) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         self.sums.chart.at_second(own)
     }
 
     /// A function of one position at the second position of the lower points.
-    pub(super) fn at_lower_ends<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+    pub(super) fn at_lower_ends(&self, own: &[f64]) -> Vec<f64> {
         self.lower(&self.at_second(own))
     }
 
     /// What stands at the lower points.
-    pub(super) fn lower<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+    pub(super) fn lower(&self, all: &[f64]) -> Vec<f64> {
         self.sums.chart.lower.iter().map(|&place| all[place]).collect()
     }
 
     /// What stands at the limit from below of every node.
-    pub(super) fn diagonal<S: Scalar>(&self, lower: &[S]) -> Few<S> {
+    pub(super) fn diagonal(&self, lower: &[f64]) -> Few<f64> {
         self.sums.chart.lower_diagonals().map(|index| lower[index]).collect()
     }
 
     /// Numbers of all classes of pairs, from the point of the class and its index among the lower points.
-    pub(super) fn of_all_classes<S: Scalar>(&self, like: &Kernel<S>, of: impl Fn(usize, usize) -> S) -> Few<S> {
+    pub(super) fn of_all_classes(&self, like: &Kernel, of: impl Fn(usize, usize) -> f64) -> Few<f64> {
         let count = self.sums.chart.lower.len();
         (0..like.pairs.len()).map(|point| of(point, point % count)).collect()
     }
@@ -232,14 +232,14 @@ pub(super) enum Jump {
     Both,
 }
 
-pub(super) fn added<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+pub(super) fn added(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(&a, &b)| a + b).collect()
 }
 
-pub(super) fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+pub(super) fn multiplied(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(&a, &b)| a * b).collect()
 }
 
-pub(super) fn scaled<S: Scalar>(of: &[S], factors: &[f64]) -> Vec<S> {
+pub(super) fn scaled(of: &[f64], factors: &[f64]) -> Vec<f64> {
     of.iter().zip(factors).map(|(&of, &factor)| of * factor).collect()
 }

@@ -14,27 +14,27 @@
 
 use super::operators::{Jump, Operators, added, multiplied};
 use super::side::Ahead;
+use crate::mean_field::few::Few;
 use crate::mean_field::positions::Repetition;
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// What repeats add to P of each class, to D at lower points and to X at all points; and how much more tokens with the same id are alike.
-pub(super) struct Repeats<S> {
-    pub(super) flat: [Vec<S>; 2],
-    pub(super) spread: Vec<S>,
-    pub(super) shift: Vec<S>,
+pub(super) struct Repeats {
+    pub(super) flat: [Vec<f64>; 2],
+    pub(super) spread: Vec<f64>,
+    pub(super) shift: Vec<f64>,
     /// The mean of δ over pairs of keys, and of values, in view of every query.
-    pub(super) differences: [Few<S>; 2],
+    pub(super) differences: [Few<f64>; 2],
 }
 
 /// δ, its square, and ρ at all points.
-struct Difference<S> {
-    lower: Vec<S>,
-    limit: Vec<S>,
-    rows: Vec<S>,
+struct Difference {
+    lower: Vec<f64>,
+    limit: Vec<f64>,
+    rows: Vec<f64>,
 }
 
-impl<S: Scalar> Difference<S> {
-    fn new(operators: &Operators, side: &Ahead<S>) -> Self {
+impl Difference {
+    fn new(operators: &Operators, side: &Ahead) -> Self {
         let lower = side.side.kernel.of_same_ids().to_vec();
         let limit = operators.diagonal(&lower).to_vec();
         let rows = operators.over_keys(&operators.sums.chart.all(&lower), side.side.is_key);
@@ -43,7 +43,7 @@ impl<S: Scalar> Difference<S> {
     }
 
     /// Σ_b≠d W_ab W_ad δ_bd over Σ_b≠d W_ab W_ad.
-    fn mean(&self, operators: &Operators) -> Few<S> {
+    fn mean(&self, operators: &Operators) -> Few<f64> {
         let sums = operators.with_jump(Jump::Forward, &operators.sums.chart.transposed(&self.rows));
         let pairs = |&most: &f64| if most > 1.0 { most / (most - 1.0) } else { 0.0 };
         let sums = operators.diagonal(&operators.lower(&sums)).into_iter().zip(&operators.sums.most);
@@ -51,8 +51,8 @@ impl<S: Scalar> Difference<S> {
     }
 }
 
-impl<S: Scalar> Repeats<S> {
-    pub(super) fn new(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Option<Self> {
+impl Repeats {
+    pub(super) fn new(operators: &Operators, key: &Ahead, value: &Ahead) -> Option<Self> {
         let ids = key.side.kernel.positions.repetition.as_ref()?;
         let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
         let chart = &operators.sums.chart;
@@ -63,7 +63,7 @@ impl<S: Scalar> Repeats<S> {
         let squares = operators.without_own(&operators.sums.squares.of(&all), &limit, 2);
         let alone = operators.without_own(&operators.sums.forward.of(&all), &limit, 1);
         let (first, second, together) = (ids.excess_of_both(), ids.excess(), ids.covariance());
-        let jump = |sum: Jump, f: &[S]| operators.with_jump(sum, f);
+        let jump = |sum: Jump, f: &[f64]| operators.with_jump(sum, f);
         let transposed = chart.transposed(&squares);
 
         // N, M: (row c, position a).
@@ -79,7 +79,7 @@ impl<S: Scalar> Repeats<S> {
                 let rows = of_rows[index] + other[index] + root(of_rows[index] * other[index]) * 2.0;
                 alike * first + rows * together
             };
-            (0..apart.len()).map(at).collect::<Vec<S>>()
+            (0..apart.len()).map(at).collect::<Vec<f64>>()
         };
         let spread = {
             let transposed = operators.lower(&chart.transposed(&crossed));
@@ -94,20 +94,20 @@ impl<S: Scalar> Repeats<S> {
 }
 
 /// What X gains at all points (row a, position c).
-fn shift<S: Scalar>(
+fn shift(
     operators: &Operators,
-    [rows, of_rows]: [&[S]; 2],
-    [squares, alone]: [&[S]; 2],
+    [rows, of_rows]: [&[f64]; 2],
+    [squares, alone]: [&[f64]; 2],
     [first, second, together]: [f64; 3],
-) -> Vec<S> {
+) -> Vec<f64> {
     let chart = &operators.sums.chart;
     let diagonals: Vec<usize> = chart.diagonals().collect();
-    let both = |f: &[S]| operators.with_jump(Jump::Both, f);
+    let both = |f: &[f64]| operators.with_jump(Jump::Both, f);
     let (of_squares, of_alone, own_rows) = (both(squares), both(alone), both(rows));
     // Σ_b W_ab² ρ(b, c)² and Σ_b W_ab ρ(b, c)², (row a, position c).
     let by_square = chart.transposed(of_rows);
     let by_weight = chart.transposed(&operators.with_jump(Jump::Forward, rows));
-    let product = |of: &[S], place: usize| root(of[diagonals[chart.points[place].0]] * of[place]);
+    let product = |of: &[f64], place: usize| root(of[diagonals[chart.points[place].0]] * of[place]);
     let at = |place: usize| {
         let mean =
             of_squares[place] * (2.0 * first) + (product(&by_square, place) + own_rows[place]) * (2.0 * together);
@@ -117,10 +117,10 @@ fn shift<S: Scalar>(
 }
 
 /// What P gains in each class, at lower points.
-fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: &Repetition) -> [Vec<S>; 2] {
+fn flat(operators: &Operators, difference: &Difference, ids: &Repetition) -> [Vec<f64>; 2] {
     let chart = &operators.sums.chart;
     let [rows, transposed] = [&difference.rows, &chart.transposed(&difference.rows)].map(|all| operators.lower(all));
-    let own: Vec<S> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();
+    let own: Vec<f64> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();
     let own_at_ends = operators.at_lower_ends(&own);
     let at = |index: usize| {
         let place = chart.lower[index];
@@ -133,21 +133,21 @@ fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: &Repe
             third + own[node] * key + own_at_ends[index] * query - difference.lower[index] * (2.0 * query * key);
         [difference.lower[index] * (wa * wb + query * key), third]
     };
-    let gains: Vec<[S; 2]> = (0..difference.lower.len()).map(at).collect();
+    let gains: Vec<[f64; 2]> = (0..difference.lower.len()).map(at).collect();
     [0, 1].map(|class| {
         gains.iter().map(|&[pair, third]| pair * ids.of_pair(class) + third * ids.of_third(class)).collect()
     })
 }
 
-fn root<S: Scalar>(square: S) -> S {
-    if square.value() > 0.0 { square.sqrt() } else { S::from(0.0) }
+fn root(square: f64) -> f64 {
+    if square > 0.0 { square.sqrt() } else { 0.0 }
 }
 
-fn sum_of<S: Scalar>(parts: &[(f64, &[S]); 2]) -> Vec<S> {
+fn sum_of(parts: &[(f64, &[f64]); 2]) -> Vec<f64> {
     let [(a, first), (b, second)] = parts;
     added(&scaled(first, *a), &scaled(second, *b))
 }
 
-fn scaled<S: Scalar>(of: &[S], factor: f64) -> Vec<S> {
+fn scaled(of: &[f64], factor: f64) -> Vec<f64> {
     of.iter().map(|&value| value * factor).collect()
 }

@@ -21,7 +21,6 @@ use sigprop_stack::Mask;
 use super::pattern::{Pattern, Powers};
 use crate::mean_field::positions::{Averages, Chart, Sum};
 use crate::mean_field::rotation::{Rotation, Turn};
-use crate::mean_field::scalar::Scalar;
 
 /// Sums of keys and queries that are turned by one rule, through one mask.
 #[derive(Debug)]
@@ -73,23 +72,23 @@ impl Rotated {
     }
 
     /// Σ_b W_cb κ(t − b) f(t, b), from the sum without κ.
-    pub(super) fn over_keys<S: Scalar>(&self, f: &[S], still: &Sum) -> Vec<S> {
+    pub(super) fn over_keys(&self, f: &[f64], still: &Sum) -> Vec<f64> {
         self.mixed(f, still, |sums| &sums.forward)
     }
 
     /// Σ_b W_bc κ(t − b) f(t, b), from the sum without κ.
-    pub(super) fn over_queries<S: Scalar>(&self, f: &[S], still: &Sum) -> Vec<S> {
+    pub(super) fn over_queries(&self, f: &[f64], still: &Sum) -> Vec<f64> {
         self.mixed(f, still, |sums| &sums.backward)
     }
 
-    fn mixed<S: Scalar>(&self, f: &[S], still: &Sum, turned: impl Fn(&RotatedSums) -> &Sum) -> Vec<S> {
+    fn mixed(&self, f: &[f64], still: &Sum, turned: impl Fn(&RotatedSums) -> &Sum) -> Vec<f64> {
         /// Of rounding.
         const NOTHING: f64 = 1e-12;
         let rest = self.rotation.still();
         let parts = self.rotation.rules().zip(&self.sums).map(|((share, _), sums)| (*share, turned(sums)));
         let mut parts = parts.chain((rest.abs() > NOTHING).then_some((rest, still)));
         let (share, sum) = parts.next().expect("a rotation has rules");
-        let first: Vec<S> = sum.of(f).into_iter().map(|value| value * share).collect();
+        let first: Vec<f64> = sum.of(f).into_iter().map(|value| value * share).collect();
         parts.fold(first, |all, (share, sum)| {
             all.into_iter().zip(sum.of(f)).map(|(all, value)| all + value * share).collect()
         })

@@ -13,29 +13,29 @@
 //! Assumption: σ and τ of one part hardly depend on the other. Source: ours.
 
 use super::smooth::{Moments, Smooth, share};
-use crate::mean_field::scalar::{Few, Scalar};
+use crate::mean_field::few::Few;
 use crate::mean_field::softmax::{Row, Rows};
 
 /// The keys that queries see.
-pub(super) struct Keys<S> {
+pub(super) struct Keys {
     /// n of own parts of every query.
-    own: Few<S>,
-    smooth: Option<SmoothKeys<S>>,
+    own: Few<f64>,
+    smooth: Option<SmoothKeys>,
 }
 
 /// n, s and D_s/D of every query, and D_s/D at the points of a class of pairs.
-struct SmoothKeys<S> {
-    keys: Few<S>,
-    trace: Few<S>,
-    share: Few<S>,
-    share_of_pairs: Few<S>,
+struct SmoothKeys {
+    keys: Few<f64>,
+    trace: Few<f64>,
+    share: Few<f64>,
+    share_of_pairs: Few<f64>,
 }
 
-impl<S: Scalar> Keys<S> {
+impl Keys {
     /// From what is of all parts, and of smooth ones if there are, of so many keys in view.
-    pub(super) fn new(all: &Moments<S>, smooth: Option<Smooth<S>>, most: &[f64]) -> Self {
+    pub(super) fn new(all: &Moments, smooth: Option<Smooth>, most: &[f64]) -> Self {
         let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None } };
-        let less = |of: &Few<S>, part: &Few<S>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
+        let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
         let own = Moments { traces: less(&all.traces, &moments.traces), spread: less(&all.spread, &moments.spread) };
         let share = moments.spread.iter().zip(&all.spread).map(|(&part, &all)| share(part, all)).collect();
         let smooth = SmoothKeys { keys: moments.keys(most), trace, share, share_of_pairs: shares };
@@ -43,9 +43,9 @@ impl<S: Scalar> Keys<S> {
     }
 
     /// The row of a query, from the variance of its scores per E k² and tr.
-    pub(super) fn row(&self, node: usize, score: S, trace: S) -> QueryRow<S> {
+    pub(super) fn row(&self, node: usize, score: f64, trace: f64) -> QueryRow {
         let own = equal_keys(self.own[node], score, trace);
-        let smooth = self.smooth.as_ref().filter(|of| of.share[node].value() > 0.0 && of.trace[node].value() > 0.0);
+        let smooth = self.smooth.as_ref().filter(|of| of.share[node] > 0.0 && of.trace[node] > 0.0);
         let smooth = smooth.map(|of| {
             let row = equal_keys(of.keys[node], score, of.trace[node]);
             Box::new(SmoothRow { row, share: of.share[node] })
@@ -54,7 +54,7 @@ impl<S: Scalar> Keys<S> {
     }
 
     /// σ and τ of two queries at a point.
-    pub(super) fn with(&self, point: usize, [a, c]: [&QueryRow<S>; 2], correlation: S) -> [S; 2] {
+    pub(super) fn with(&self, point: usize, [a, c]: [&QueryRow; 2], correlation: f64) -> [f64; 2] {
         let own = a.own.with(&c.own, correlation);
         let (Some(smooth), Some(of_a), Some(of_c)) = (&self.smooth, &a.smooth, &c.smooth) else { return own };
         let share = smooth.share_of_pairs[point % smooth.share_of_pairs.len()];
@@ -64,58 +64,58 @@ impl<S: Scalar> Keys<S> {
 }
 
 /// A row of so many keys, from the variance of its scores per E k² and tr.
-fn equal_keys<S: Scalar>(keys: S, score: S, trace: S) -> Row<S> {
-    if keys.value() <= 1.0 + 1e-9 || trace.value() <= 0.0 {
+fn equal_keys(keys: f64, score: f64, trace: f64) -> Row {
+    if keys <= 1.0 + 1e-9 || trace <= 0.0 {
         return Row::constant(keys);
     }
     Rows::row(keys, score * trace * keys / (keys - 1.0))
 }
 
 /// The row of a query.
-pub(super) struct QueryRow<S> {
-    pub(super) own: Row<S>,
-    pub(super) smooth: Option<Box<SmoothRow<S>>>,
+pub(super) struct QueryRow {
+    pub(super) own: Row,
+    pub(super) smooth: Option<Box<SmoothRow>>,
 }
 
 /// The row of smooth parts, and D_s/D.
-pub(super) struct SmoothRow<S> {
-    row: Row<S>,
-    share: S,
+pub(super) struct SmoothRow {
+    row: Row,
+    share: f64,
 }
 
-impl<S: Scalar> QueryRow<S> {
-    fn mixed(&self, of: impl Fn(&Row<S>) -> S) -> S {
+impl QueryRow {
+    fn mixed(&self, of: impl Fn(&Row) -> f64) -> f64 {
         let own = of(&self.own);
         self.smooth.as_ref().map_or(own, |smooth| own + (of(&smooth.row) - own) * smooth.share)
     }
 
     /// σ(1).
-    pub(super) fn squares(&self) -> S {
+    pub(super) fn squares(&self) -> f64 {
         self.mixed(|row| row.squares)
     }
 
     /// τ(1).
-    pub(super) fn passed(&self) -> S {
+    pub(super) fn passed(&self) -> f64 {
         self.mixed(|row| row.passed)
     }
 
     /// The factor on the shift of the mean row from flat.
-    pub(super) fn shift(&self) -> S {
+    pub(super) fn shift(&self) -> f64 {
         self.mixed(|row| row.shift)
     }
 
     /// σ(1) and τ(1) of a single key beyond those of the row.
-    pub(super) fn single_key(&self) -> [S; 2] {
+    pub(super) fn single_key(&self) -> [f64; 2] {
         [self.own.single_key[0] - self.own.squares, self.own.single_key[1] - self.own.passed]
     }
 
     /// The score variance of smooth parts times their share of D.
-    pub(super) fn smooth_variance(&self) -> S {
-        self.smooth.as_ref().map_or(S::from(0.0), |smooth| smooth.row.variance * smooth.share)
+    pub(super) fn smooth_variance(&self) -> f64 {
+        self.smooth.as_ref().map_or(0.0, |smooth| smooth.row.variance * smooth.share)
     }
 
     /// Σ_b E A_b² over that of scores that do not differ.
-    pub(super) fn sharper(&self) -> S {
+    pub(super) fn sharper(&self) -> f64 {
         self.own.sharper()
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         },
     ];
 
-    fn of_one(traces: f64, spread: f64) -> Moments<f64> {
+    fn of_one(traces: f64, spread: f64) -> Moments {
         Moments { traces: smallvec::smallvec![traces], spread: smallvec::smallvec![spread] }
     }
 
@@ -181,7 +181,7 @@ mod tests {
         let nothing =
             Smooth { moments: of_one(0.0, 0.0), trace: smallvec::smallvec![0.0], shares: smallvec::smallvec![0.0] };
         let row = Keys::new(&all, Some(nothing), &[keys]).row(0, 2.0, trace);
-        let equal: Row<f64> = Rows::row(keys, 2.0 * trace * keys / (keys - 1.0));
+        let equal: Row = Rows::row(keys, 2.0 * trace * keys / (keys - 1.0));
         approx::assert_relative_eq!(row.passed(), equal.passed, max_relative = 1e-12);
         approx::assert_relative_eq!(row.squares(), equal.squares, max_relative = 1e-12);
     }

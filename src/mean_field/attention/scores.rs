@@ -12,7 +12,6 @@
 use sigprop_stack::{Attention, PositionBias};
 
 use crate::mean_field::rotation::Rotation;
-use crate::mean_field::scalar::Scalar;
 use crate::mean_field::signal::Signal;
 use crate::quadrature::gaussian_nodes;
 
@@ -28,10 +27,10 @@ pub(crate) struct Scores {
 }
 
 impl Scores {
-    pub(crate) fn new<S: Scalar>(attention: &Attention, query: &Signal<S>, key: &Signal<S>) -> Self {
-        let mean = |of: &Signal<S>| {
+    pub(crate) fn new(attention: &Attention, query: &Signal, key: &Signal) -> Self {
+        let mean = |of: &Signal| {
             let positions = &of.kernel.positions;
-            positions.sum(|node| of.kernel.own[node]).value() / positions.length
+            positions.sum(|node| of.kernel.own[node]) / positions.length
         };
         let raw = attention.scale * attention.scale * attention.d_head as f64 * shares(query, key).iter().sum::<f64>();
         let units = (query.kernel.ln_unit + key.kernel.ln_unit).clamp(-LARGEST_LN_UNIT, LARGEST_LN_UNIT).exp();
@@ -50,13 +49,13 @@ impl Scores {
 }
 
 /// What the parts of queries and keys have of the variance of scores, over that of parts that are alike.
-fn shares<S>(query: &Signal<S>, key: &Signal<S>) -> Vec<f64> {
+fn shares(query: &Signal, key: &Signal) -> Vec<f64> {
     let (Some(query), Some(key)) = (&query.parts, &key.parts) else { return vec![1.0] };
     query.iter().zip(key.iter()).map(|(q, k)| q.squares * k.squares / q.features).collect()
 }
 
 /// The rotation that scores know of.
-pub(crate) fn rotation<S>(query: &Signal<S>, key: &Signal<S>) -> Option<Rotation> {
+pub(crate) fn rotation(query: &Signal, key: &Signal) -> Option<Rotation> {
     match &query.parts {
         Some(parts) => {
             let rotations = parts.iter().map(|part| part.rotation.as_ref());

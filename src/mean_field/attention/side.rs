@@ -4,43 +4,43 @@
 //! at correlations near 1 the error of the sums would exceed their difference.
 
 use super::operators::{Operators, added, scaled};
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// Keys or values: kernel, own part, R and P, less what pairs have in common.
-pub(super) struct Side<S> {
-    pub(super) kernel: Kernel<S>,
-    pub(super) common: S,
-    pub(super) own: Few<S>,
+pub(super) struct Side {
+    pub(super) kernel: Kernel,
+    pub(super) common: f64,
+    pub(super) own: Few<f64>,
     /// R at all points, (row b, position c).
-    pub(super) rows: Vec<S>,
+    pub(super) rows: Vec<f64>,
     /// P at lower points and of every query.
-    pub(super) averages: Vec<S>,
-    pub(super) own_averages: Few<S>,
+    pub(super) averages: Vec<f64>,
+    pub(super) own_averages: Few<f64>,
     pub(super) is_key: bool,
 }
 
 /// The same with what the forward pass alone needs.
-pub(super) struct Ahead<S> {
-    pub(super) side: Side<S>,
-    pub(super) own_at_second: Vec<S>,
+pub(super) struct Ahead {
+    pub(super) side: Side,
+    pub(super) own_at_second: Vec<f64>,
     /// R transposed.
-    pub(super) transposed: Vec<S>,
+    pub(super) transposed: Vec<f64>,
     /// What P has from pairs of different tokens, and from tokens themselves where they meet at one place.
-    pub(super) smooth: Vec<S>,
-    pub(super) own_sums: Vec<S>,
-    pub(super) trace: Few<S>,
+    pub(super) smooth: Vec<f64>,
+    pub(super) own_sums: Vec<f64>,
+    pub(super) trace: Few<f64>,
 }
 
-impl<S: Scalar> Ahead<S> {
+impl Ahead {
     /// Of keys, which may be rotated, or of values.
-    pub(super) fn new(operators: &Operators, kernel: &Kernel<S>, is_key: bool) -> Self {
+    pub(super) fn new(operators: &Operators, kernel: &Kernel, is_key: bool) -> Self {
         let positions = &kernel.positions;
-        let common = if is_key && operators.rotated.is_some() { S::from(0.0) } else { operators.common(kernel) };
+        let common = if is_key && operators.rotated.is_some() { 0.0 } else { operators.common(kernel) };
         let kernel = kernel.less(common);
         let pairs = positions.class_mean(|point| kernel.pairs[point]);
         let diagonal = operators.diagonal(&pairs);
-        let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
+        let own: Few<f64> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
         let rows = operators.over_keys(&operators.sums.chart.all(&pairs), is_key);
         let transposed = operators.sums.chart.transposed(&rows);
         let smooth = operators.lower(&operators.sums.forward.of(&transposed));
@@ -52,8 +52,7 @@ impl<S: Scalar> Ahead<S> {
         let square = operators.sums.average.of(&kernel.own);
         // Of one key all is known.
         let trace = square.iter().zip(&own_averages).zip(&operators.sums.most);
-        let trace =
-            trace.map(|((&square, &own), &most)| if most < 1.5 { S::from(0.0) } else { square - own }).collect();
+        let trace = trace.map(|((&square, &own), &most)| if most < 1.5 { 0.0 } else { square - own }).collect();
         let own_at_second = operators.at_second(&own);
         let side = Side { kernel, common, own, rows, averages, own_averages, is_key };
         Self { side, own_at_second, transposed, smooth, own_sums, trace }

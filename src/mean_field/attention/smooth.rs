@@ -5,55 +5,55 @@
 use super::groups::without_same_ids;
 use super::operators::{Operators, added, multiplied};
 use super::side::Ahead;
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// tr tr' and D of every query.
-pub(super) struct Moments<S> {
-    pub(super) traces: Few<S>,
-    pub(super) spread: Few<S>,
+pub(super) struct Moments {
+    pub(super) traces: Few<f64>,
+    pub(super) spread: Few<f64>,
 }
 
-impl<S: Scalar> Moments<S> {
+impl Moments {
     /// 1 + tr tr'/D of every query, between 1 and `most`.
-    pub(super) fn keys(&self, most: &[f64]) -> Few<S> {
-        let keys = |((&traces, &spread), &most): ((&S, &S), &f64)| {
-            if most < 1.5 || spread.value() <= 0.0 || traces.value() <= 0.0 {
-                return S::from(most);
+    pub(super) fn keys(&self, most: &[f64]) -> Few<f64> {
+        let keys = |((&traces, &spread), &most): ((&f64, &f64), &f64)| {
+            if most < 1.5 || spread <= 0.0 || traces <= 0.0 {
+                return most;
             }
-            (traces / spread + 1.0).clamped(1.0, most)
+            (traces / spread + 1.0).clamp(1.0, most)
         };
         self.traces.iter().zip(&self.spread).zip(most).map(keys).collect()
     }
 }
 
 /// What queries see of smooth parts.
-pub(super) struct Smooth<S> {
-    pub(super) moments: Moments<S>,
+pub(super) struct Smooth {
+    pub(super) moments: Moments,
     /// tr of keys.
-    pub(super) trace: Few<S>,
+    pub(super) trace: Few<f64>,
     /// The share of D that they have at the points of a class of pairs.
-    pub(super) shares: Few<S>,
+    pub(super) shares: Few<f64>,
 }
 
-impl<S: Scalar> Smooth<S> {
+impl Smooth {
     /// From D of all parts.
-    pub(super) fn new(operators: &Operators, [key, value]: [&Ahead<S>; 2], all: &Kernel<S>) -> Self {
+    pub(super) fn new(operators: &Operators, [key, value]: [&Ahead; 2], all: &Kernel) -> Self {
         let positions = &key.side.kernel.positions;
         let ids_repeat = positions.given.as_ref().is_some_and(|given| given.repetition.same() > 0.0);
         if ids_repeat {
-            let apart = |of: &Ahead<S>| Ahead::new(operators, &without_same_ids(&of.side.kernel), of.side.is_key);
+            let apart = |of: &Ahead| Ahead::new(operators, &without_same_ids(&of.side.kernel), of.side.is_key);
             Self::of_parts(operators, [&apart(key), &apart(value)], all)
         } else {
             Self::of_parts(operators, [key, value], all)
         }
     }
 
-    fn of_parts(operators: &Operators, sides: [&Ahead<S>; 2], all: &Kernel<S>) -> Self {
+    fn of_parts(operators: &Operators, sides: [&Ahead; 2], all: &Kernel) -> Self {
         let sums = &operators.sums;
         let [of_keys, of_values] =
             sides.map(|of| of.side.kernel.positions.class_mean(|point| of.side.kernel.pairs[point]));
-        let [trace, of_value] = [(&of_keys, sides[0]), (&of_values, sides[1])].map(|(pairs, side)| -> Few<S> {
+        let [trace, of_value] = [(&of_keys, sides[0]), (&of_values, sides[1])].map(|(pairs, side)| -> Few<f64> {
             let square = sums.average.of(&operators.diagonal(pairs));
             square.into_iter().zip(operators.diagonal(&side.smooth)).map(|(square, mean)| square - mean).collect()
         });
@@ -63,7 +63,7 @@ impl<S: Scalar> Smooth<S> {
         let crossed = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
         let both = added(&operators.lower(&crossed), &operators.lower(&sums.chart.transposed(&crossed)));
         let means = added(&together, &multiplied(&key.smooth, &value.smooth));
-        let spread: Vec<S> = means.into_iter().zip(both).map(|(all, both)| all - both).collect();
+        let spread: Vec<f64> = means.into_iter().zip(both).map(|(all, both)| all - both).collect();
         let shares = spread.iter().zip(&all.pairs).map(|(&part, &all)| share(part, all)).collect();
         let traces = trace.iter().zip(of_value).map(|(&key, value)| key * value).collect();
         Self { moments: Moments { traces, spread: operators.diagonal(&spread) }, trace, shares }
@@ -71,6 +71,6 @@ impl<S: Scalar> Smooth<S> {
 }
 
 /// `part`/`all` between 0 and 1.
-pub(super) fn share<S: Scalar>(part: S, all: S) -> S {
-    if part.value() > 0.0 && all.value() > 0.0 { (part / all).clamped(0.0, 1.0) } else { S::from(0.0) }
+pub(super) fn share(part: f64, all: f64) -> f64 {
+    if part > 0.0 && all > 0.0 { (part / all).clamp(0.0, 1.0) } else { 0.0 }
 }

@@ -5,7 +5,6 @@ use super::masked::Masked;
 use super::operators::Operators;
 use super::seen::{Mean, Seen};
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::scalar::Scalar;
 
 /// Which keys a query sees.
 #[derive(Clone, Debug)]
@@ -17,19 +16,14 @@ pub(crate) enum View {
 }
 
 /// What the way back needs.
-pub(super) enum Back<S> {
-    Everywhere(Box<Everywhere<S>>),
-    Masked(Box<Masked<S>>),
+pub(super) enum Back {
+    Everywhere(Box<Everywhere>),
+    Masked(Box<Masked>),
 }
 
 impl View {
     /// Of an attention with this mask.
-    pub(super) fn see<S: Scalar>(
-        &self,
-        queries: &Kernel<S>,
-        key: &Kernel<S>,
-        value: &Kernel<S>,
-    ) -> (Mean<S>, Seen<S>, Back<S>) {
+    pub(super) fn see(&self, queries: &Kernel, key: &Kernel, value: &Kernel) -> (Mean, Seen, Back) {
         match self {
             Self::Everywhere => {
                 let (mean, seen, back) = Everywhere::see(queries, key, value);

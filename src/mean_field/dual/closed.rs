@@ -9,14 +9,12 @@ use std::f64::consts::PI;
 
 use sigprop_stack::Activation;
 
-use crate::mean_field::scalar::Scalar;
-
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
-pub(crate) fn closed<S: Scalar>(activation: Activation, q: [S; 2], c: S) -> Option<(S, S)> {
-    let c = c.clamped(-1.0, 1.0);
+pub(crate) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
+    let c = c.clamp(-1.0, 1.0);
     let scale = (q[0] * q[1]).sqrt();
     match activation {
-        Activation::Identity => Some((scale * c, S::from(1.0))),
+        Activation::Identity => Some((scale * c, 1.0)),
         Activation::Relu => Some(leaky(scale, c, 0.0)),
         Activation::LeakyRelu { slope } => Some(leaky(scale, c, slope)),
         Activation::Relu2 => {
@@ -27,14 +25,14 @@ pub(crate) fn closed<S: Scalar>(activation: Activation, q: [S; 2], c: S) -> Opti
         Activation::Erf => {
             let [a, b] = q.map(|q| q * 2.0 + 1.0);
             let determinant = (q[0] + q[1]) * 2.0 + 1.0 + q[0] * 4.0 * q[1] * (-(c * c) + 1.0);
-            let sine = (scale * 2.0 * c / (a * b).sqrt()).clamped(-1.0, 1.0);
+            let sine = (scale * 2.0 * c / (a * b).sqrt()).clamp(-1.0, 1.0);
             Some((sine.asin() * (2.0 / PI), determinant.sqrt().recip() * (4.0 / PI)))
         }
         Activation::Gelu => {
             let ([a, b], p) = (q.map(|q| q + 1.0), scale * c);
             let determinant = a + q[1] + q[0] * q[1] * (-(c * c) + 1.0);
             let root = determinant.sqrt();
-            let angle = (p / (a * b).sqrt()).clamped(-1.0, 1.0).asin() / (2.0 * PI) + 0.25;
+            let angle = (p / (a * b).sqrt()).clamp(-1.0, 1.0).asin() / (2.0 * PI) + 0.25;
             let kernel = p * angle + (q[0] * (determinant - a) / a + p * p / b) / (root * (2.0 * PI));
             let inverses = a.recip() + b.recip() + determinant.recip();
             Some((kernel, angle + p / (root * (2.0 * PI)) * inverses))
@@ -55,13 +53,13 @@ pub(crate) fn closed<S: Scalar>(activation: Activation, q: [S; 2], c: S) -> Opti
 }
 
 /// √(1 − c²).
-fn sine<S: Scalar>(c: S) -> S {
+fn sine(c: f64) -> f64 {
     let square = -(c * c) + 1.0;
-    if square.value() > 0.0 { square.sqrt() } else { S::from(0.0) }
+    if square > 0.0 { square.sqrt() } else { 0.0 }
 }
 
 /// φ(x) = slope·x + (1 − slope)·max(x, 0).
-fn leaky<S: Scalar>(scale: S, c: S, slope: f64) -> (S, S) {
+fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
     let step = (-c.acos() + PI) / (2.0 * PI);
     let relu = sine(c) / (2.0 * PI) + c * step;
     let bend = 1.0 - slope;

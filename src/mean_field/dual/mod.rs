@@ -25,8 +25,8 @@ use self::function::{Degrees, homogeneous, large_degrees, small_degrees};
 pub(super) use self::series::Of;
 use self::series::Series;
 pub(crate) use self::table::Table;
+use super::few::Few;
 use super::kernel::{Kernel, correlation};
-use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// The dual of an activation.
@@ -53,16 +53,16 @@ impl Dual {
     }
 
     /// Moments of φ and φ' of arguments with this variance: E φ, E φ², E φ'² and E (uφ')².
-    fn moments<S: Scalar>(&self, variance: S) -> [S; 4] {
+    fn moments(&self, variance: f64) -> [f64; 4] {
         let Some(Degrees { value, derivative }) = homogeneous(self.0.activation) else {
             let at = self.0.at(variance);
             return [at.mean, at.second, at.derivative_second, at.slope_second * variance];
         };
         let at = self.0.at(1.0);
         let power = |degree: f64| {
-            if degree > 0.0 { (0..degree as usize).fold(S::from(1.0), |all, _| all * variance) } else { S::from(1.0) }
+            if degree > 0.0 { (0..degree as usize).fold(1.0, |all, _| all * variance) } else { 1.0 }
         };
-        let root = if variance.value() > 0.0 { power(value).sqrt() } else { S::from(0.0) };
+        let root = if variance > 0.0 { power(value).sqrt() } else { 0.0 };
         [
             root * at.mean,
             power(value) * at.second,
@@ -72,7 +72,7 @@ impl Dual {
     }
 
     /// A function of both tokens at all points.
-    fn pairs<S: Scalar>(&self, x: &Kernel<S>, variances: &[S], unit: f64, of: Of) -> Few<S> {
+    fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64, of: Of) -> Few<f64> {
         let activation = self.0.activation;
         if homogeneous(activation).is_none() && (matches!(of, Of::Slopes) || !is_closed(activation)) {
             return Series::new(&self.0, variances, of).pairs(x, variances, unit);
@@ -94,12 +94,12 @@ impl Dual {
     ///
     /// With the length √(χ²/m) of m degrees of freedom put back, F(v) = E f(v χ²/m) at the variance v: f = F − v² F''/m + O(1/m²), here by
     /// second differences.
-    pub(super) fn of_signal<S: Scalar>(&self, x: &Signal<S>, of: Of) -> Kernel<S> {
+    pub(super) fn of_signal(&self, x: &Signal, of: Of) -> Kernel {
         let gaussian = self.kernel(&x.kernel, of);
         let Some(degrees) = x.length_lost else { return gaussian };
         let [below, above] = SIDES.map(|side| self.kernel(&x.kernel.scaled(side), of));
         let [low, high] = [&below, &above].map(|kernel| (kernel.ln_unit - gaussian.ln_unit).exp());
-        let corrected = |at: &Few<S>, below: &Few<S>, above: &Few<S>| {
+        let corrected = |at: &Few<f64>, below: &Few<f64>, above: &Few<f64>| {
             let points = at.iter().zip(below).zip(above);
             points.map(|((&at, &below), &above)| without_length([below * low, at, above * high], degrees)).collect()
         };
@@ -109,7 +109,7 @@ impl Dual {
     }
 
     /// E φ of a signal at every node, in units of the root of e^`ln_unit`; none of an odd φ.
-    pub(super) fn means_of_signal<S: Scalar>(&self, x: &Signal<S>, ln_unit: f64) -> Option<Few<S>> {
+    pub(super) fn means_of_signal(&self, x: &Signal, ln_unit: f64) -> Option<Few<f64>> {
         let gaussian = self.means(&x.kernel, ln_unit)?;
         let Some(degrees) = x.length_lost else { return Some(gaussian) };
         let [below, above] = SIDES.map(|side| self.means(&x.kernel.scaled(side), ln_unit));
@@ -118,10 +118,10 @@ impl Dual {
     }
 
     /// A function of both tokens as a kernel.
-    fn kernel<S: Scalar>(&self, x: &Kernel<S>, of: Of) -> Kernel<S> {
+    fn kernel(&self, x: &Kernel, of: Of) -> Kernel {
         let (unit, [ln_values, ln_derivatives]) = self.units(x.ln_unit);
-        let variances: Few<S> = x.own.iter().map(|&own| own * unit).collect();
-        let own = |&variance: &S| {
+        let variances: Few<f64> = x.own.iter().map(|&own| own * unit).collect();
+        let own = |&variance: &f64| {
             let [_, values, derivatives, slopes] = self.moments(variance);
             match of {
                 Of::Values => values,
@@ -132,22 +132,22 @@ impl Dual {
         let ln_unit = if matches!(of, Of::Derivatives) { ln_derivatives } else { ln_values };
         if x.is_zero() {
             // All tokens are the same.
-            let at_zero = own(&S::from(0.0));
+            let at_zero = own(&0.0);
             return Kernel { ln_unit, ..Kernel::new(&x.positions, |_| at_zero, |_| at_zero) };
         }
         x.with(ln_unit, variances.iter().map(own).collect(), self.pairs(x, &variances, unit, of))
     }
 
     /// E φ at every node, in units of the root of e^`ln_unit`; none of an odd φ.
-    fn means<S: Scalar>(&self, x: &Kernel<S>, ln_unit: f64) -> Option<Few<S>> {
+    fn means(&self, x: &Kernel, ln_unit: f64) -> Option<Few<f64>> {
         let (unit, [ln_values, _]) = self.units(x.ln_unit);
         let unit_of_mean = (0.5 * (ln_values - ln_unit)).exp();
-        let mean = |&own: &S| self.moments(own * unit)[0] * unit_of_mean;
+        let mean = |&own: &f64| self.moments(own * unit)[0] * unit_of_mean;
         (!function::is_odd(self.0.activation)).then(|| x.own.iter().map(mean).collect())
     }
 
     /// E (g x)_a (g x)_b of the gradient g at the input x, whose kernel this is.
-    pub(crate) fn with_signal<S: Scalar>(&self, x: &Signal<S>, gradient: &Kernel<S>) -> Kernel<S> {
+    pub(crate) fn with_signal(&self, x: &Signal, gradient: &Kernel) -> Kernel {
         gradient.times(&self.of_signal(x, Of::Slopes)).over(&self.of_signal(x, Of::Derivatives))
     }
 }
@@ -157,7 +157,7 @@ const APART: f64 = 0.25;
 const SIDES: [f64; 2] = [1.0 - APART, 1.0 + APART];
 
 /// f from F below, at and above a variance, without the length of so many degrees of freedom.
-fn without_length<S: Scalar>([below, at, above]: [S; 3], degrees: f64) -> S {
+fn without_length([below, at, above]: [f64; 3], degrees: f64) -> f64 {
     at - (below - at * 2.0 + above) * (APART * APART * degrees).recip()
 }
 

@@ -15,8 +15,8 @@ use sigprop_stack::Activation;
 use super::closed::closed;
 use super::function::{SELU_ALPHA, SELU_SCALE};
 use super::table::{AtScale, TERMS, Table};
+use crate::mean_field::few::Few;
 use crate::mean_field::kernel::{Kernel, correlation};
-use crate::mean_field::scalar::{Few, Scalar};
 
 /// A function of the pair (u, v).
 #[derive(Clone, Copy, Debug)]
@@ -50,20 +50,20 @@ fn jump(activation: Activation) -> f64 {
 }
 
 /// α_n, or what stands in its place, of all nodes.
-pub(super) struct Series<S> {
+pub(super) struct Series {
     of: Of,
     jump: f64,
     terms: usize,
     /// One node after the other.
-    coefficients: Vec<S>,
+    coefficients: Vec<f64>,
 }
 
-impl<S: Scalar> Series<S> {
+impl Series {
     /// At these variances of the arguments.
-    pub(super) fn new(table: &Table, variances: &[S], of: Of) -> Self {
-        let scales: Few<AtScale<S>> = variances.iter().map(|&variance| table.at(variance)).collect();
+    pub(super) fn new(table: &Table, variances: &[f64], of: Of) -> Self {
+        let scales: Few<AtScale> = variances.iter().map(|&variance| table.at(variance)).collect();
         let terms = scales.iter().map(AtScale::terms).max().unwrap_or(0);
-        let coefficient = |scale: &AtScale<S>, n| match of {
+        let coefficient = |scale: &AtScale, n| match of {
             Of::Values | Of::Derivatives => scale.coefficient(n),
             Of::Slopes => scale.slope(n),
         };
@@ -72,12 +72,12 @@ impl<S: Scalar> Series<S> {
     }
 
     /// The function at all points of `x`, whose variances these are and whose products are in this unit.
-    pub(super) fn pairs(&self, x: &Kernel<S>, variances: &[S], unit: f64) -> Few<S> {
-        let mut second = vec![S::from(0.0); self.terms];
+    pub(super) fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64) -> Few<f64> {
+        let mut second = vec![0.0; self.terms];
         x.map_pairs(variances, |point, ends, product| {
             let (first, nodes) = x.positions.nodes_of(point);
             let correlation = correlation(ends, product * unit);
-            let terms = self.terms.min(terms(correlation.value()));
+            let terms = self.terms.min(terms(correlation));
             second[..terms].iter_mut().enumerate().for_each(|(n, sum)| {
                 *sum = nodes
                     .iter()
@@ -89,16 +89,16 @@ impl<S: Scalar> Series<S> {
         })
     }
 
-    fn at(&self, first: &[S], second: &[S], ends: [S; 2], correlation: S) -> S {
+    fn at(&self, first: &[f64], second: &[f64], ends: [f64; 2], correlation: f64) -> f64 {
         let scale = (ends[0] * ends[1]).sqrt();
         let square = self.jump * self.jump;
-        let (mut sum, mut slope) = (S::from(0.0), S::from(0.0));
+        let (mut sum, mut slope) = (0.0, 0.0);
         for (n, (&a, &b)) in first.iter().zip(second).enumerate().rev() {
             slope = slope * correlation + sum;
             sum = sum * correlation + (a * b - scale * (square * RAMP[n]));
         }
         let ramp = || closed(Activation::Relu, ends, correlation).expect("it has a closed form");
-        let (values, derivatives) = if square > 0.0 { ramp() } else { (S::from(0.0), S::from(0.0)) };
+        let (values, derivatives) = if square > 0.0 { ramp() } else { (0.0, 0.0) };
         match self.of {
             Of::Values | Of::Slopes => sum + values * square,
             Of::Derivatives => slope / scale + derivatives * square,

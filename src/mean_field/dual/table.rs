@@ -7,7 +7,6 @@ use sigprop_stack::Activation;
 
 use super::function::{Degrees, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::nodes::{Nodes, Precision};
-use crate::mean_field::scalar::Scalar;
 
 /// Coefficients α_n, n from 0.
 pub(super) const TERMS: usize = 80;
@@ -30,17 +29,17 @@ pub(crate) struct Table {
 }
 
 /// All numbers of a table at one scale.
-pub(super) struct AtScale<S> {
-    pub(super) mean: S,
-    pub(super) second: S,
-    pub(super) derivative_second: S,
+pub(super) struct AtScale {
+    pub(super) mean: f64,
+    pub(super) second: f64,
+    pub(super) derivative_second: f64,
     /// E (zφ')².
-    pub(super) slope_second: S,
+    pub(super) slope_second: f64,
     rows: [Row; 4],
     /// Of the rows, for coefficients.
-    weights: [S; 4],
+    weights: [f64; 4],
     /// Derivatives of the weights by ln σ.
-    slopes: [S; 4],
+    slopes: [f64; 4],
 }
 
 impl Table {
@@ -50,13 +49,13 @@ impl Table {
     }
 
     /// At the variance `variance` of the argument.
-    pub(super) fn at<S: Scalar>(&self, variance: S) -> AtScale<S> {
+    pub(super) fn at(&self, variance: f64) -> AtScale {
         let (ln, [root, value, derivative, slope]) = self.inside(variance);
-        let cell = (ln.value() / STEP).floor();
+        let cell = (ln / STEP).floor();
         let place = ln / STEP - cell;
         let (weights, slopes) = cubic(place);
         let rows = [-1, 0, 1, 2].map(|offset| self.row(cell as i64 + offset));
-        let column = |index: usize| -> S { rows.iter().zip(weights).map(|(row, weight)| weight * row[index]).sum() };
+        let column = |index: usize| -> f64 { rows.iter().zip(weights).map(|(row, weight)| weight * row[index]).sum() };
         AtScale {
             mean: column(0) * root,
             second: column(1) * value,
@@ -69,26 +68,26 @@ impl Table {
     }
 
     /// ln σ² within the table, and what φ, φ², φ'² and (zφ')² there are to be multiplied by.
-    fn inside<S: Scalar>(&self, variance: S) -> (S, [S; 4]) {
+    fn inside(&self, variance: f64) -> (f64, [f64; 4]) {
         let [first, last] = ENDS;
         let small = small_degrees(self.activation);
         let powers = |Degrees { value, derivative }, slope: f64| [0.5 * value, value, derivative, slope];
-        if variance.value() <= f64::MIN_POSITIVE {
+        if variance <= f64::MIN_POSITIVE {
             let at_zero = powers(small, small.derivative).map(|degree| if degree > 0.0 { 0.0 } else { 1.0 });
-            return (S::from(first), at_zero.map(S::from));
+            return (first, at_zero);
         }
         let ln = variance.ln();
-        let (end, degrees) = if ln.value() < first {
+        let (end, degrees) = if ln < first {
             (first, powers(small, small.derivative))
-        } else if ln.value() > last {
+        } else if ln > last {
             let large = large_degrees(self.activation);
             // What has a slope where |σz| ≲ 1 alone has z² of 1/σ² there.
             let slope = if large.derivative < 0.0 { large.derivative - 1.0 } else { large.derivative };
             (last, powers(large, slope))
         } else {
-            return (ln, [S::from(1.0); 4]);
+            return (ln, [1.0; 4]);
         };
-        (S::from(end), degrees.map(|degree| ((ln - end) * degree).exp()))
+        (end, degrees.map(|degree| ((ln - end) * degree).exp()))
     }
 
     fn row(&self, place: i64) -> Row {
@@ -101,14 +100,14 @@ impl Table {
     }
 }
 
-impl<S: Scalar> AtScale<S> {
+impl AtScale {
     /// α_n.
-    pub(super) fn coefficient(&self, n: usize) -> S {
+    pub(super) fn coefficient(&self, n: usize) -> f64 {
         self.rows.iter().zip(self.weights).map(|(row, weight)| weight * row[MOMENTS + n]).sum()
     }
 
     /// dα_n/d ln σ.
-    pub(super) fn slope(&self, n: usize) -> S {
+    pub(super) fn slope(&self, n: usize) -> f64 {
         self.rows.iter().zip(self.slopes).map(|(row, slope)| slope * row[MOMENTS + n]).sum()
     }
 
@@ -122,10 +121,10 @@ impl<S: Scalar> AtScale<S> {
 }
 
 /// Cubic Lagrange weights of the points −1, 0, 1, 2 at `x`, and their derivatives.
-fn cubic<S: Scalar>(x: S) -> ([S; 4], [S; 4]) {
+fn cubic(x: f64) -> ([f64; 4], [f64; 4]) {
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
     let weights = [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0];
-    let product = |u: S, v: S, w: S| u * v + v * w + w * u;
+    let product = |u: f64, v: f64, w: f64| u * v + v * w + w * u;
     let slopes = [product(x, b, c) / -6.0, product(a, b, c) / 2.0, product(a, x, c) / -2.0, product(a, x, b) / 6.0];
     (weights, slopes)
 }

@@ -27,7 +27,6 @@ pub(crate) use self::weights::Weights;
 use super::component::MeanFieldFan;
 use super::gradient::Gradient;
 use super::kernel::{Kernel, correlation};
-use super::scalar::Scalar;
 use super::signal::Signal;
 
 /// Draws of the scores.
@@ -65,40 +64,40 @@ impl Routing {
     }
 
     /// Standard deviation of the scores of `x`.
-    pub(crate) fn std<S: Scalar>(mixture: &Mixture, x: &Signal<S>) -> f64 {
+    pub(crate) fn std(mixture: &Mixture, x: &Signal) -> f64 {
         let positions = &x.kernel.positions;
-        let second = positions.sum(|node| x.kernel.own[node]).value() / positions.length;
+        let second = positions.sum(|node| x.kernel.own[node]) / positions.length;
         (x.width * mixture.router.init.variance() * second * x.kernel.ln_unit.exp()).sqrt()
     }
 }
 
 /// Between the two angles next to arccos ρ.
-fn at<S: Scalar>(values: &[f64], correlation: S) -> S {
-    let place = (-correlation.clamped(-1.0, 1.0).asin() + FRAC_PI_2) * (INTERVALS as f64 / PI);
-    let below = (place.value() as usize).min(INTERVALS - 1);
+fn at(values: &[f64], correlation: f64) -> f64 {
+    let place = (-correlation.clamp(-1.0, 1.0).asin() + FRAC_PI_2) * (INTERVALS as f64 / PI);
+    let below = (place as usize).min(INTERVALS - 1);
     (place - below as f64) * (values[below + 1] - values[below]) + values[below]
 }
 
 /// A kernel times a function of the correlation of the tokens of `x`.
-fn times<S: Scalar>(kernel: &Kernel<S>, x: &Kernel<S>, values: &[f64]) -> Kernel<S> {
+fn times(kernel: &Kernel, x: &Kernel, values: &[f64]) -> Kernel {
     let own = kernel.own.iter().map(|&own| own * values[0]).collect();
     let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, ends, product| at(values, correlation(ends, product))));
     kernel.with(kernel.ln_unit, own, pairs.map(|(&pair, factor)| pair * factor).collect())
 }
 
 /// The output, of an `expert` that stands for all and its input `x`.
-pub(crate) fn merge<S: Scalar>(mixture: &Mixture, routing: &Routing, x: &Signal<S>, expert: &Signal<S>) -> Signal<S> {
+pub(crate) fn merge(mixture: &Mixture, routing: &Routing, x: &Signal, expert: &Signal) -> Signal {
     let kernel = times(&expert.kernel, &x.kernel, &routing.overlaps).scaled(mixture.scale * mixture.scale);
     Signal::centred(expert.width, kernel)
 }
 
 /// The gradient at the scores and that at the expert that stands for all, from that at the output.
-pub(crate) fn split<S: Scalar>(
+pub(crate) fn split(
     mixture: &Mixture,
     routing: &Routing,
-    [x, expert]: [&Arc<Signal<S>>; 2],
-    gradient: &Gradient<S>,
-) -> [Gradient<S>; 2] {
+    [x, expert]: [&Arc<Signal>; 2],
+    gradient: &Gradient,
+) -> [Gradient; 2] {
     let square = mixture.scale * mixture.scale;
     let met = gradient.kernel.times(&expert.kernel);
     let scores = times(&met, &x.kernel, &routing.passed).scaled(square * expert.width / mixture.n_experts as f64);
@@ -109,18 +108,18 @@ pub(crate) fn split<S: Scalar>(
 /// A mixture as a fan of two parts: the tokens as the router reads them, and the expert that stands for all.
 pub(crate) struct Routed<'m>(pub(crate) &'m Mixture, pub(crate) &'m Routing);
 
-impl<S: Scalar> MeanFieldFan<S> for Routed<'_> {
-    fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+impl MeanFieldFan for Routed<'_> {
+    fn merge(&self, _: &Signal, parts: &[Arc<Signal>]) -> Signal {
         merge(self.0, self.1, &parts[0], &parts[1])
     }
 
-    fn split(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+    fn split(&self, _: &Signal, parts: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient> {
         split(self.0, self.1, [&parts[0], &parts[1]], gradient).into()
     }
 }
 
 /// What the router sends back to `x`, from the gradient at the scores.
-pub(crate) fn router_backward<S: Scalar>(mixture: &Mixture, scores: &Gradient<S>) -> Gradient<S> {
+pub(crate) fn router_backward(mixture: &Mixture, scores: &Gradient) -> Gradient {
     Gradient::independent(scores.kernel.scaled(mixture.n_experts as f64 * mixture.router.init.variance()))
 }
 

@@ -23,7 +23,6 @@ use super::cubic::{Entries, Sparse, Stencil};
 use super::grading::Grading;
 use super::line::{Line, Measure, runs};
 use super::row::Row;
-use crate::mean_field::scalar::Scalar;
 
 /// Rows of points.
 #[derive(Debug)]
@@ -169,7 +168,7 @@ impl Chart {
     }
 
     /// A function of one position, from its values at the nodes, at the second position of all points.
-    pub(crate) fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+    pub(crate) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         let at = |&(_, position): &(usize, usize)| {
             let Stencil { start, weights } = self.at[position];
             let used = (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
@@ -254,12 +253,12 @@ impl Chart {
     }
 
     /// The values at all points of a symmetric function from those at the lower ones.
-    pub(crate) fn all<S: Scalar>(&self, lower: &[S]) -> Vec<S> {
+    pub(crate) fn all(&self, lower: &[f64]) -> Vec<f64> {
         self.full.times(lower).collect()
     }
 
     /// f(s, t) at all points from f(t, s).
-    pub(crate) fn transposed<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+    pub(crate) fn transposed(&self, all: &[f64]) -> Vec<f64> {
         self.transposition.times(all).collect()
     }
 }

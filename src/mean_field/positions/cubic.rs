@@ -2,8 +2,6 @@
 
 use smallvec::SmallVec;
 
-use crate::mean_field::scalar::Scalar;
-
 /// Up to four neighbouring points: the first, and the weight of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stencil {
@@ -72,7 +70,7 @@ impl Sparse {
     }
 
     /// The product with a vector.
-    pub(super) fn times<'s, S: Scalar>(&'s self, of: &'s [S]) -> impl Iterator<Item = S> + 's {
+    pub(super) fn times<'s>(&'s self, of: &'s [f64]) -> impl Iterator<Item = f64> + 's {
         (0..self.rows())
             .map(move |row| self.row(row).iter().map(|&(column, weight)| of[column as usize] * weight).sum())
     }

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::line::Run;
 use super::list::{FALL, List, NOTHING, Spec};
-use crate::mean_field::scalar::Scalar;
 
 /// The sums over one list.
 #[derive(Clone, Debug)]
@@ -86,7 +85,7 @@ impl Dense {
     }
 
     /// The sums of a function.
-    pub(super) fn of<'f, S: Scalar>(&'f self, f: &'f [S]) -> impl Iterator<Item = S> + 'f {
+    pub(super) fn of<'f>(&'f self, f: &'f [f64]) -> impl Iterator<Item = f64> + 'f {
         let f = &f[self.inputs.clone()];
         self.weights.chunks_exact(f.len()).map(|weights| f.iter().zip(weights).map(|(&f, &weight)| f * weight).sum())
     }

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::cubic::Sparse;
 use super::grid::point;
 use super::{Positions, Repetition, classes};
-use crate::mean_field::scalar::Few;
+use crate::mean_field::few::Few;
 
 impl Positions {
     /// Groups of so many tokens each, whose ids repeat like this if they have some.
@@ -41,17 +41,19 @@ impl Positions {
         }
     }
 
-    /// Two tokens and no others.
-    pub(crate) fn pair() -> Self {
-        let matrix = |rows: &[(u32, f64)]| Sparse::new(rows.iter().map(|&entry| smallvec![entry]));
+    /// Pairs of tokens, each as if it were alone: what components make of it depends on itself.
+    pub(crate) fn pairs(count: usize) -> Self {
+        let matrix = |column: fn(usize) -> usize, rows: usize| {
+            Sparse::new((0..rows).map(|row| smallvec![(column(row) as u32, 1.0)]))
+        };
         Self {
             chart: None,
             length: 2.0,
-            tokens: smallvec![1.0; 2],
-            first: smallvec![1],
-            second: matrix(&[(0, 1.0)]),
-            pairs: smallvec![2.0],
-            row_sums: matrix(&[(0, 1.0), (0, 1.0)]),
+            tokens: smallvec![1.0; 2 * count],
+            first: (0..count).map(|pair| 2 * pair as u32 + 1).collect(),
+            second: matrix(|pair| 2 * pair, count),
+            pairs: smallvec![2.0; count],
+            row_sums: matrix(|token| token / 2, 2 * count),
             classes: smallvec![1.0],
             repetition: None,
             given: None,

@@ -35,7 +35,7 @@ pub(crate) use self::list::{Decay, Spec};
 pub(crate) use self::repetition::{Counts, Repetition, Shares};
 pub(crate) use self::sum::Sum;
 pub(crate) use self::taps::Taps;
-use super::scalar::{Few, Scalar};
+use super::few::Few;
 
 /// Nodes, points and classes.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl Positions {
     }
 
     /// A function of one position at both ends of a point of any class.
-    pub(crate) fn ends<S: Scalar>(&self, point: usize, at_nodes: &[S]) -> [S; 2] {
+    pub(crate) fn ends(&self, point: usize, at_nodes: &[f64]) -> [f64; 2] {
         let point = point % self.first.len();
         let first = at_nodes[self.first[point] as usize];
         let second = match self.second.row(point) {
@@ -169,18 +169,18 @@ impl Positions {
     }
 
     /// Σ_b f(a, b) over the tokens b other than a, for a at every node, from the average of f over classes.
-    pub(crate) fn row_sums<S: Scalar>(&self, pairs: &[S]) -> Few<S> {
+    pub(crate) fn row_sums(&self, pairs: &[f64]) -> Few<f64> {
         self.row_sums.times(pairs).collect()
     }
 
     /// The average over classes at every point.
-    pub(crate) fn class_mean<S: Scalar>(&self, pair: impl Fn(usize) -> S) -> Few<S> {
+    pub(crate) fn class_mean(&self, pair: impl Fn(usize) -> f64) -> Few<f64> {
         let share = |class: usize, point: usize| pair(self.class(class).start + point) * self.classes[class];
         (0..self.first.len()).map(|point| (0..self.classes.len()).map(|class| share(class, point)).sum()).collect()
     }
 
     /// Σ over all tokens.
-    pub(crate) fn sum<S: Scalar>(&self, own: impl Fn(usize) -> S) -> S {
+    pub(crate) fn sum(&self, own: impl Fn(usize) -> f64) -> f64 {
         self.tokens.iter().enumerate().map(|(node, &tokens)| own(node) * tokens).sum()
     }
 
@@ -194,13 +194,13 @@ impl Positions {
     }
 
     /// Σ over all ordered pairs of different tokens as if all were of one class, from the values at the points of one.
-    pub(crate) fn sum_points<S: Scalar>(&self, pair: impl Fn(usize) -> S) -> S {
+    pub(crate) fn sum_points(&self, pair: impl Fn(usize) -> f64) -> f64 {
         self.pairs.iter().enumerate().map(|(point, &pairs)| pair(point) * pairs).sum()
     }
 
     /// Σ over all ordered pairs of different tokens.
-    pub(crate) fn sum_pairs<S: Scalar>(&self, pair: impl Fn(usize) -> S) -> S {
-        let mut sum = S::from(0.0);
+    pub(crate) fn sum_pairs(&self, pair: impl Fn(usize) -> f64) -> f64 {
+        let mut sum = 0.0;
         for (class, &share) in self.classes.iter().enumerate() {
             for (point, &pairs) in self.class(class).zip(&self.pairs) {
                 sum += pair(point) * (share * pairs);

@@ -5,7 +5,6 @@
 //! the distance the running sum decays from cell to cell.
 
 use super::list::{Decay, FALL, List, NOTHING, Spec, Weights};
-use crate::mean_field::scalar::Scalar;
 
 /// What is between two neighbouring points, and the factor on what is further.
 #[derive(Clone, Copy, Debug)]
@@ -154,8 +153,8 @@ impl Running {
     }
 
     /// The sums of a function at all points, or at all nodes.
-    pub(super) fn of<S: Scalar>(&self, f: &[S]) -> Vec<S> {
-        let added = |weights: &Weights| -> S {
+    pub(super) fn of(&self, f: &[f64]) -> Vec<f64> {
+        let added = |weights: &Weights| -> f64 {
             let values = f[weights.start as usize..].iter().zip(weights.weights);
             values.map(|(&value, weight)| value * weight).sum()
         };
@@ -163,13 +162,13 @@ impl Running {
         let mut outputs = Vec::with_capacity(self.outputs.len());
         let ends = self.lists.iter().skip(1).copied().chain([[self.cells.len() as u32, self.outputs.len() as u32]]);
         for (&[cell, output], [last_cell, last_output]) in self.lists.iter().zip(ends) {
-            let mut sum = S::from(0.0);
+            let mut sum = 0.0;
             for Cell { weights, further } in &self.cells[cell as usize..last_cell as usize] {
                 sum = sum * *further + added(weights);
                 up_to.push(sum);
             }
             let at = |prefix: &Prefix| {
-                let whole = prefix.cell.map_or(S::from(0.0), |cell| up_to[cell as usize] * prefix.factor);
+                let whole = prefix.cell.map_or(0.0, |cell| up_to[cell as usize] * prefix.factor);
                 prefix.rest.map_or(whole, |rest| whole + added(&self.rests[rest as usize]))
             };
             outputs.extend(self.outputs[output as usize..last_output as usize].iter().map(|output| {

@@ -6,7 +6,7 @@ use super::chart::Chart;
 use super::cubic::Stencil;
 use super::grid::point;
 use super::{Given, Positions};
-use crate::mean_field::scalar::{Few, Scalar};
+use crate::mean_field::few::Few;
 
 /// The id of a token that is in no table.
 const NO_ID: u32 = u32::MAX;
@@ -27,54 +27,54 @@ impl Positions {
     }
 
     /// At the nodes of `others`, which has another token before these, functions of one position.
-    pub(crate) fn own_behind<S: Scalar>(&self, others: &Self, own: &[S]) -> Few<S> {
+    pub(crate) fn own_behind(&self, others: &Self, own: &[f64]) -> Few<f64> {
         self.own_at(others, own, |at| at.checked_sub(1))
     }
 
     /// The same at the points, of two positions.
-    pub(crate) fn pairs_behind<S: Scalar>(&self, others: &Self, pairs: &[S]) -> Few<S> {
+    pub(crate) fn pairs_behind(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| at.checked_sub(1))
     }
 
     /// At the nodes of `others`, which lacks the first of these tokens.
-    pub(crate) fn own_without_first<S: Scalar>(&self, others: &Self, own: &[S]) -> Few<S> {
+    pub(crate) fn own_without_first(&self, others: &Self, own: &[f64]) -> Few<f64> {
         self.own_at(others, own, |at| Some(at + 1))
     }
 
     /// The same at the points.
-    pub(crate) fn pairs_without_first<S: Scalar>(&self, others: &Self, pairs: &[S]) -> Few<S> {
+    pub(crate) fn pairs_without_first(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| Some(at + 1))
     }
 
-    fn own_at<S: Scalar>(&self, others: &Self, own: &[S], place: impl Fn(usize) -> Option<usize>) -> Few<S> {
+    fn own_at(&self, others: &Self, own: &[f64], place: impl Fn(usize) -> Option<usize>) -> Few<f64> {
         let (Some(chart), Some(of_others)) = (&self.chart, &others.chart) else {
-            return (0..others.nodes()).map(|node| place(node).map_or(S::from(0.0), |node| own[node])).collect();
+            return (0..others.nodes()).map(|node| place(node).map_or(0.0, |node| own[node])).collect();
         };
-        of_others.nodes().iter().map(|&at| place(at).map_or(S::from(0.0), |at| at_position(chart, own, at))).collect()
+        of_others.nodes().iter().map(|&at| place(at).map_or(0.0, |at| at_position(chart, own, at))).collect()
     }
 
-    fn pairs_at<S: Scalar>(&self, others: &Self, pairs: &[S], place: impl Fn(usize) -> Option<usize>) -> Few<S> {
-        let of_class = |class: usize| -> SmallVec<[S; 4]> {
+    fn pairs_at(&self, others: &Self, pairs: &[f64], place: impl Fn(usize) -> Option<usize>) -> Few<f64> {
+        let of_class = |class: usize| -> SmallVec<[f64; 4]> {
             let pairs = &pairs[self.class(class)];
             let (Some(chart), Some(of_others)) = (&self.chart, &others.chart) else {
                 let group = |pair: usize| {
                     let (first, second) = others.nodes_of(pair);
                     Some(pairs[point(place(first)?, place(second[0].0 as usize)?) as usize])
                 };
-                return (0..others.first.len()).map(|point| group(point).unwrap_or(S::from(0.0))).collect();
+                return (0..others.first.len()).map(|point| group(point).unwrap_or(0.0)).collect();
             };
             let all = chart.all(pairs);
             let at = |(first, second): (usize, usize)| {
                 let found = chart.found(place(first)?, place(second)?);
-                Some(found.iter().map(|&(place, weight)| all[place as usize] * weight).sum::<S>())
+                Some(found.iter().map(|&(place, weight)| all[place as usize] * weight).sum::<f64>())
             };
-            of_others.lower_positions().map(|positions| at(positions).unwrap_or(S::from(0.0))).collect()
+            of_others.lower_positions().map(|positions| at(positions).unwrap_or(0.0)).collect()
         };
         (0..self.classes.len()).flat_map(of_class).collect()
     }
 }
 
-fn at_position<S: Scalar>(chart: &Chart, own: &[S], at: usize) -> S {
+fn at_position(chart: &Chart, own: &[f64], at: usize) -> f64 {
     let Stencil { start, weights } = chart.at[at];
     (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0).map(|(node, weight)| own[node] * weight).sum()
 }

@@ -10,7 +10,6 @@ use super::chart::Chart;
 use super::dense::{Dense, TwoSided};
 use super::list::{Decay, List, Spec};
 use super::running::Running;
-use crate::mean_field::scalar::Scalar;
 
 /// Sums along lists of points, one list after the other.
 #[derive(Clone, Debug)]
@@ -68,7 +67,7 @@ impl Sum {
     }
 
     /// The sums of a function at all points, or at all nodes.
-    pub(crate) fn of<S: Scalar>(&self, f: &[S]) -> Vec<S> {
+    pub(crate) fn of(&self, f: &[f64]) -> Vec<f64> {
         match self {
             Self::Running(running) => running.of(f),
             Self::Dense(_, lists) => lists.iter().flat_map(|list| list.of(f)).collect(),

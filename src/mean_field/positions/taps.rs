@@ -7,7 +7,6 @@ use sigprop_stack::Convolution;
 use super::averages::Averages;
 use super::chart::Chart;
 use super::cubic::{Entries, Sparse, Stencil};
-use crate::mean_field::scalar::Scalar;
 
 /// Sums over the taps of a convolution.
 #[derive(Debug)]
@@ -72,12 +71,12 @@ impl Taps {
     }
 
     /// Of a function of one input and of a symmetric one of two, at nodes and at lower points, the sums over taps at those of the outputs.
-    pub(crate) fn read<S: Scalar>(&self, own: &[S], lower: &[S]) -> [Vec<S>; 2] {
+    pub(crate) fn read(&self, own: &[f64], lower: &[f64]) -> [Vec<f64>; 2] {
         [self.own_read.times(own).collect(), self.read.times(&self.inputs.all(lower)).collect()]
     }
 
     /// The same from outputs to inputs.
-    pub(crate) fn spread<S: Scalar>(&self, own: &[S], lower: &[S]) -> [Vec<S>; 2] {
+    pub(crate) fn spread(&self, own: &[f64], lower: &[f64]) -> [Vec<f64>; 2] {
         let all = self.outputs.all(lower);
         let pairs = self.spread.times(&all).zip(&self.shares).map(|(sum, &share)| sum * share).collect();
         [self.own_spread.times(own).collect(), pairs]

@@ -34,44 +34,42 @@ pub(crate) use integrals::normal_nodes;
 pub(crate) use overlaps::overlaps;
 pub(crate) use table::{Rows, cubic_of};
 
-use super::scalar::Scalar;
-
 /// Factors of a row of scores on the first order in w.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<S> {
+pub(crate) struct Row {
     /// How many scores of equal weight it is like.
-    pub(crate) keys: S,
+    pub(crate) keys: f64,
     /// Variance of each.
-    pub(crate) variance: S,
+    pub(crate) variance: f64,
     /// (S2 − 1/n)/(w (1 − 1/n)/n).
-    pub(crate) squares: S,
+    pub(crate) squares: f64,
     /// T/((1 − 1/n)/n).
-    pub(crate) passed: S,
+    pub(crate) passed: f64,
     /// `squares` and `passed` of single keys; they differ from those of a row where ids repeat.
-    pub(crate) single_key: [S; 2],
+    pub(crate) single_key: [f64; 2],
     /// The factor on the shift of the mean row from flat: `squares` where that is below 1.
-    pub(crate) shift: S,
+    pub(crate) shift: f64,
     /// f = (1 − S2)/(1 − 1/n).
-    first: S,
+    first: f64,
     /// g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n)).
-    third: S,
+    third: f64,
     /// p and q.
-    powers: [S; 2],
+    powers: [f64; 2],
 }
 
-impl<S: Scalar> Row<S> {
+impl Row {
     /// A row of scores that hardly differ.
-    pub(crate) fn flat(keys: S) -> Self {
-        Self::of(keys, S::from(1.0))
+    pub(crate) fn flat(keys: f64) -> Self {
+        Self::of(keys, 1.0)
     }
 
     /// A row of equal scores, whose differences are rounding errors.
-    pub(crate) fn constant(keys: S) -> Self {
-        Self::of(keys, S::from(0.0))
+    pub(crate) fn constant(keys: f64) -> Self {
+        Self::of(keys, 0.0)
     }
 
-    fn of(keys: S, factor: S) -> Self {
-        let zero = S::from(0.0);
+    fn of(keys: f64, factor: f64) -> Self {
+        let zero = 0.0;
         let [squares, passed, shift, first] = [factor; 4];
         Self {
             keys,
@@ -87,12 +85,12 @@ impl<S: Scalar> Row<S> {
     }
 
     /// Σ E A² over that of scores that do not differ.
-    pub(crate) fn sharper(&self) -> S {
+    pub(crate) fn sharper(&self) -> f64 {
         self.single_key[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
     }
 
     /// σ(ρ) and τ(ρ) of two rows.
-    pub(crate) fn with(&self, other: &Self, correlation: S) -> [S; 2] {
+    pub(crate) fn with(&self, other: &Self, correlation: f64) -> [f64; 2] {
         /// Of a series with non-negative terms, so that the next has k = 3 at least.
         const LEAST_POWER: f64 = 3.0;
         let [first, second] = [self.first * other.first, self.second(other)];
@@ -101,30 +99,29 @@ impl<S: Scalar> Row<S> {
         let slope = passed - first - second * 2.0;
         let power = slope / rest;
         // Neither is there.
-        let power =
-            if rest.value().abs() > 1e-12 && power.value() > LEAST_POWER { power } else { S::from(LEAST_POWER) };
-        let size = if correlation.value() < 0.0 { -correlation } else { correlation };
-        let tail = if size.value() > 1e-12 { (size.ln() * (power - 1.0)).exp() * rest } else { S::from(0.0) };
+        let power = if rest.abs() > 1e-12 && power > LEAST_POWER { power } else { LEAST_POWER };
+        let size = if correlation < 0.0 { -correlation } else { correlation };
+        let tail = if size > 1e-12 { (size.ln() * (power - 1.0)).exp() * rest } else { 0.0 };
         [first + correlation * second + tail, first + correlation * second * 2.0 + tail * power]
     }
 
     /// W_2 of two rows over the first order.
-    fn second(&self, other: &Self) -> S {
-        let keys = if self.keys.value() < other.keys.value() { self.keys } else { other.keys };
-        self.third * other.third * (-keys.recip() * 2.0 + 1.0).clamped(0.0, 1.0)
+    fn second(&self, other: &Self) -> f64 {
+        let keys = if self.keys < other.keys { self.keys } else { other.keys };
+        self.third * other.third * (-keys.recip() * 2.0 + 1.0).clamp(0.0, 1.0)
     }
 
     /// σ(1) and τ(1) of two rows.
-    fn equal(&self, other: &Self) -> [S; 2] {
+    fn equal(&self, other: &Self) -> [f64; 2] {
         /// Beyond, one row has more keys than the other.
         const SAME: f64 = 1e-3;
-        let mean = |a: S, b: S| if a.value() > 0.0 && b.value() > 0.0 { (a * b).sqrt() } else { S::from(0.0) };
-        if (self.keys.value() / other.keys.value() - 1.0).abs() < SAME {
+        let mean = |a: f64, b: f64| if a > 0.0 && b > 0.0 { (a * b).sqrt() } else { 0.0 };
+        if (self.keys / other.keys - 1.0).abs() < SAME {
             return [mean(self.squares, other.squares), mean(self.passed, other.passed)];
         }
-        let [short, long] = if self.keys.value() < other.keys.value() { [self, other] } else { [other, self] };
-        if short.first.value() <= 0.0 || long.first.value() <= 0.0 {
-            return [S::from(0.0); 2];
+        let [short, long] = if self.keys < other.keys { [self, other] } else { [other, self] };
+        if short.first <= 0.0 || long.first <= 0.0 {
+            return [0.0; 2];
         }
         let longer = long.first.ln() - short.first.ln();
         let [squares, passed] = short.powers.map(|power| (longer * power).exp());

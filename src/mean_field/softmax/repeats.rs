@@ -8,7 +8,6 @@ use super::grouped::{Flat, overlaps};
 use super::table::{cubic_of, ln};
 use super::{Row, Rows};
 use crate::mean_field::positions::{Counts, Repetition};
-use crate::mean_field::scalar::Scalar;
 
 /// Of ln n, ln w and φ between two nodes.
 const STEPS: [f64; 3] = [2.0 * std::f64::consts::LN_2, std::f64::consts::LN_2, 0.25];
@@ -24,22 +23,22 @@ type Keys = ([u64; 2], usize);
 static NODES: LazyLock<RwLock<HashMap<Place, Factors>>> = LazyLock::new(RwLock::default);
 static COUNTS: LazyLock<Mutex<HashMap<Keys, Arc<Counts>>>> = LazyLock::new(Mutex::default);
 
-impl<S: Scalar> Row<S> {
+impl Row {
     /// Of `keys` of score variance `variance` in all, with this likeness of two with the same id.
-    pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: S, likeness: S) -> Self {
-        let [n, w] = [S::from(keys).ln(), variance.ln()];
+    pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: f64, likeness: f64) -> Self {
+        let [n, w] = [keys.ln(), variance.ln()];
         let [n, w] = [(n, ENDS[0], STEPS[0]), (w, ENDS[1], STEPS[1])].map(|(of, [low, high], step)| {
-            let x = of.clamped(low, high) / step;
-            cubic_of(x.value().floor(), x)
+            let x = of.clamp(low, high) / step;
+            cubic_of(x.floor(), x)
         });
-        let likeness = likeness.clamped(0.0, 1.0) / STEPS[2];
+        let likeness = likeness.clamp(0.0, 1.0) / STEPS[2];
         // Nodes from 0 to 1 alone.
-        let likeness = cubic_of(likeness.value().floor().clamp(1.0, STEPS[2].recip() - 2.0), likeness);
+        let likeness = cubic_of(likeness.floor().clamp(1.0, STEPS[2].recip() - 2.0), likeness);
         // Where scores are flat, and at powers of four, one node is enough.
-        let is_flat = variance.value() < ENDS[1][0].exp();
-        let mut sums = [S::from(0.0); 6];
-        for (i, &of_n) in n.1.iter().enumerate().filter(|(_, of_n)| of_n.value().abs() > 0.0) {
-            for (j, &of_w) in w.1.iter().enumerate().filter(|(_, of_w)| !is_flat || of_w.value().abs() > 0.0) {
+        let is_flat = variance < ENDS[1][0].exp();
+        let mut sums = [0.0; 6];
+        for (i, &of_n) in n.1.iter().enumerate().filter(|(_, of_n)| of_n.abs() > 0.0) {
+            for (j, &of_w) in w.1.iter().enumerate().filter(|(_, of_w)| !is_flat || of_w.abs() > 0.0) {
                 for (k, &of_likeness) in likeness.1.iter().enumerate() {
                     let at = [n.0 + i as i32, w.0 + j as i32, likeness.0 + k as i32];
                     let weight = of_n * of_w * of_likeness;
@@ -94,7 +93,7 @@ fn integrated(groups: &Counts, w: f64, likeness: f64) -> Factors {
         return [0.0; 6];
     }
     let keys = 1.0 + flat.trace * flat.trace / flat.spread;
-    let like: Row<f64> = Rows::row(keys, w * flat.trace * keys / (keys - 1.0));
+    let like = Rows::row(keys, w * flat.trace * keys / (keys - 1.0));
     let of = overlaps(groups, w, likeness);
     let of_keys = flat.trace / length;
     // Groups of one size lean nowhere.
@@ -122,7 +121,7 @@ mod tests {
         for (vocab_size, keys) in [(1000, 48.0), (32_000, 100.0), (32_000, 3000.0)] {
             let repetition = Repetition::new(PowerLaw { vocab_size, exponent: 1.0 });
             for (variance, likeness) in [(0.4, 0.9), (1.7, 0.35), (3.0, 0.6), (12.0, 1.0)] {
-                let like: Row<f64> = Row::flat(keys);
+                let like = Row::flat(keys);
                 let row = like.with_ids(&repetition, keys, variance, likeness);
                 let got = [row.squares, row.passed, row.first, row.shift, row.single_key[0], row.single_key[1]];
                 let exact = integrated(&counts(&repetition, keys as usize), variance, likeness);

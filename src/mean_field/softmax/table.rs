@@ -8,7 +8,6 @@ use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use super::Row;
-use crate::mean_field::scalar::Scalar;
 
 /// Of ln n and ln w between two nodes.
 pub(super) const STEPS: [f64; 2] = [0.5, 0.5];
@@ -31,16 +30,16 @@ pub(crate) struct Rows;
 
 impl Rows {
     /// A row of `keys` scores of the variance `variance` each.
-    pub(crate) fn row<S: Scalar>(keys: S, variance: S) -> Row<S> {
+    pub(crate) fn row(keys: f64, variance: f64) -> Row {
         let [_, [smallest, largest]] = ENDS;
-        if variance.value() < smallest.exp() || keys.value() < 1.0 + 1e-9 {
+        if variance < smallest.exp() || keys < 1.0 + 1e-9 {
             return Row { variance, ..Row::flat(keys) };
         }
         let [n, w] = [(keys, 0), (variance, 1)].map(|(of, axis)| {
             let [low, high] = ENDS[axis];
-            cubic(of.ln().clamped(low, high) / STEPS[axis])
+            cubic(of.ln().clamp(low, high) / STEPS[axis])
         });
-        let mut sums = [S::from(0.0); 6];
+        let mut sums = [0.0; 6];
         for (i, &of_n) in n.1.iter().enumerate() {
             for (j, &of_w) in w.1.iter().enumerate() {
                 let weight = of_n * of_w;
@@ -49,25 +48,25 @@ impl Rows {
             }
         }
         let [squares, passed, first, third, powers @ ..] = sums;
-        let [squares, passed, first, third] = [squares, passed, first, third].map(S::exp);
+        let [squares, passed, first, third] = [squares, passed, first, third].map(f64::exp);
         // One key takes all but where two are at the top, in one over the standard deviation of rows, or three, in one over the variance.
-        let beyond = S::from(largest.exp()) / variance;
-        let is_beyond = beyond.value() < 1.0;
-        let root = if is_beyond { beyond.sqrt() } else { S::from(1.0) };
+        let beyond = largest.exp() / variance;
+        let is_beyond = beyond < 1.0;
+        let root = if is_beyond { beyond.sqrt() } else { 1.0 };
         let [passed, first, third] = [passed, first, third].map(|of_tops| of_tops * root);
         let squares = if is_beyond { (-first + 1.0) * keys / variance } else { squares };
-        let shift = if squares.value() < 1.0 { squares } else { S::from(1.0) };
+        let shift = if squares < 1.0 { squares } else { 1.0 };
         Row { keys, variance, squares, passed, single_key: [squares, passed], shift, first, third, powers }
     }
 }
 
 /// Index of the first of four nodes around `x`, and their weights.
-fn cubic<S: Scalar>(x: S) -> (i32, [S; 4]) {
-    cubic_of(x.value().floor(), x)
+fn cubic(x: f64) -> (i32, [f64; 4]) {
+    cubic_of(x.floor(), x)
 }
 
 /// The same, of nodes around the cell that begins at `cell`.
-pub(crate) fn cubic_of<S: Scalar>(cell: f64, x: S) -> (i32, [S; 4]) {
+pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
     (cell as i32 - 1, [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0])
@@ -105,7 +104,7 @@ mod tests {
     fn sharp_rows_are_those_of_the_integrals() {
         for keys in [4.0, 64.0] {
             for variance in [90.0, 700.0, 1700.0, 20_000.0] {
-                let row: Row<f64> = Rows::row(keys, variance);
+                let row = Rows::row(keys, variance);
                 let [alone, _] = overlaps(keys, variance, 0.0);
                 let [squares, passed] = of_rows([keys, keys], variance, alone);
                 for (got, exact) in [(row.squares, squares), (row.passed, passed), (row.first, first(keys, alone))] {

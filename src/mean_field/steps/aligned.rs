@@ -63,13 +63,13 @@ impl Aligned {
 
 /// A kernel as matrices.
 pub(super) struct Matrices<'k> {
-    pub(super) kernel: &'k Kernel<f64>,
+    pub(super) kernel: &'k Kernel,
     /// Of two different tokens in every class of pairs.
     classes: Vec<Rows>,
 }
 
 impl<'k> Matrices<'k> {
-    pub(super) fn new(kernel: &'k Kernel<f64>) -> Self {
+    pub(super) fn new(kernel: &'k Kernel) -> Self {
         let positions = &kernel.positions;
         let of_class = |class| Rows::new(positions.grid(), &kernel.pairs[positions.class(class)]);
         Self { kernel, classes: (0..positions.classes.len()).map(of_class).collect() }
@@ -148,16 +148,16 @@ mod tests {
     use sigprop_stack::PowerLaw;
 
     use super::*;
+    use crate::mean_field::few::Few;
     use crate::mean_field::positions::{Chart, Grading, Positions, Repetition};
-    use crate::mean_field::scalar::Few;
 
-    fn aligned(x: &Kernel<f64>, gradient: &Kernel<f64>) -> f64 {
+    fn aligned(x: &Kernel, gradient: &Kernel) -> f64 {
         let [x, gradient] = [x, gradient].map(Matrices::new);
         Aligned::new(&x, &gradient).at(x.kernel.positions.shares().0)
     }
 
     /// A kernel with these moments of two tokens in a class of pairs.
-    fn kernel(positions: &Arc<Positions>, own: &[f64], pair: &dyn Fn(usize, [usize; 2]) -> f64) -> Kernel<f64> {
+    fn kernel(positions: &Arc<Positions>, own: &[f64], pair: &dyn Fn(usize, [usize; 2]) -> f64) -> Kernel {
         let places = positions.points() / positions.classes.len();
         let of_point = |point: usize| {
             let (first, nodes) = positions.nodes_of(point);

@@ -60,7 +60,7 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
-    fn applied(self, kernel: &Kernel<f64>) -> Kernel<f64> {
+    fn applied(self, kernel: &Kernel) -> Kernel {
         let shifted = |_, [a, b]: [f64; 2], pair: f64| {
             let scale = (a * b).max(0.0).sqrt();
             (pair + self.correlation * scale).clamp(-scale, scale)
@@ -76,7 +76,7 @@ impl Steps {
         Self { by_sgd: f64::NEG_INFINITY, by_adam: f64::NEG_INFINITY, size: f64::NEG_INFINITY };
 
     /// Of the map from `x` to an output with this gradient.
-    pub(crate) fn of(linear: &Linear, x: &Signal<f64>, gradient: &Gradient<f64>, finite: FiniteWidth) -> Self {
+    pub(crate) fn of(linear: &Linear, x: &Signal, gradient: &Gradient, finite: FiniteWidth) -> Self {
         let x = if linear.standardised.is_some() { &x.centred_kernel() } else { &x.kernel };
         let ln_collected = gradient.ln_collected(x) + finite.weights;
         if ln_collected == f64::NEG_INFINITY {
@@ -88,7 +88,7 @@ impl Steps {
     }
 
     /// From both kernels, ln E dW², and γ − 1/n.
-    fn of_kernels(linear: &Linear, [x, gradient]: [&Kernel<f64>; 2], ln_collected: f64, concentration: f64) -> Self {
+    fn of_kernels(linear: &Linear, [x, gradient]: [&Kernel; 2], ln_collected: f64, concentration: f64) -> Self {
         let (width, positions) = (linear.fan_in as f64, &x.positions);
         let ln_level = (positions.sum(|node| x.own[node]) / positions.length).ln() + x.ln_unit;
         let ln_own = positions.sum(|node| x.own[node] * gradient.own[node]).ln() + x.ln_unit + gradient.ln_unit;
@@ -110,7 +110,7 @@ impl Steps {
 }
 
 /// Of two different tokens; 0 of a token alone.
-fn mean_correlation(x: &Kernel<f64>) -> f64 {
+fn mean_correlation(x: &Kernel) -> f64 {
     let positions = &x.positions;
     let pairs = positions.length * (positions.length - 1.0);
     let sum = || positions.sum_pairs(|point| correlation(positions.ends(point, &x.own), x.pairs[point]));

@@ -151,7 +151,7 @@ mod tests {
 
     const TOKENS: usize = 48;
 
-    fn of(x: &Kernel<f64>, gradient: &Kernel<f64>) -> Signs {
+    fn of(x: &Kernel, gradient: &Kernel) -> Signs {
         let [x, gradient] = [x, gradient].map(Matrices::new);
         Signs::of(&x, &gradient, &Aligned::new(&x, &gradient))
     }

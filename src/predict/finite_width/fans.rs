@@ -18,9 +18,6 @@ use crate::mean_field::mixture;
 use crate::predict::PredictError;
 use crate::predict::mean_field::{self, Added};
 
-/// How many parts are differentiated together.
-pub(super) const MOST: usize = 4;
-
 /// What the backward pass of a fan needs.
 pub(in crate::predict) struct KeptFan {
     x: Signal,
@@ -112,9 +109,6 @@ impl Walk {
             let part = parts.into_iter().next().expect("a fan has parts");
             return Ok((Signal { leading, moments: y, ..part }, Kept::Fan(kept, Box::new(fan))));
         }
-        if !matches!(fan, Fan::Attention(_)) && parts.len() > MOST {
-            return Err(mean_field::not_followed(at, "more than four branches"));
-        }
         let mut forked = self.forks.pop().expect("the fan was opened");
         let stream = forked.settled.take().expect("the first part settled it");
         let x = Signal { stream, ..x };
@@ -159,7 +153,7 @@ impl Walk {
             self.leading.added = Added { weights, lacking: 1.0 - radial, ..Added::default() };
         }
         let parts = self.leading.split(at, fan, kept, leading)?;
-        let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
+        let cosine = |part: &LeadingGradient| Cosines { output, input: levels(&part.kernel).1 };
         let of = |leading, slot| Gradient::new(leading, slot, None);
         Ok(match merged {
             Joined::Parts(merged) => {
@@ -168,7 +162,7 @@ impl Walk {
                 parts.into_iter().zip(merged.slots()).map(|(part, &slot)| of(part, slot)).collect()
             }
             Joined::Attention(attended) => {
-                let of_path = |part: &LeadingGradient<f64>| AtPath {
+                let of_path = |part: &LeadingGradient| AtPath {
                     cosines: cosine(part),
                     ln_gain: levels(&part.kernel).0 - at_output.0,
                 };
@@ -178,7 +172,7 @@ impl Walk {
             }
             Joined::Redrawn(_) => {
                 let given = self.expansion.given(slot);
-                let part = |leading: LeadingGradient<f64>| {
+                let part = |leading: LeadingGradient| {
                     let (_, cosine) = levels(&leading.kernel);
                     Gradient::new(leading, slot, Some(Inside::new(given.with_cosine(cosine))))
                 };
@@ -195,7 +189,7 @@ impl Walk {
         mixture: &Mixture,
         kept: &mean_field::Kept,
         (merged, fluctuations): (&mut Merged, &Fluctuations),
-        gradient: &LeadingGradient<f64>,
+        gradient: &LeadingGradient,
     ) {
         let mean_field::Kept::Mixture(routing, [x, expert], _) = kept else { unreachable!("of a mixture") };
         let [scores, experts] = mixture::split(mixture, routing, [x, expert], gradient);
@@ -206,12 +200,7 @@ impl Walk {
     }
 
     /// Gives parts the weight that they have at finite width, by which positions are averaged; their sum stays as large as it is.
-    fn weigh(
-        &self,
-        merged: &Joined,
-        inside: &[Option<Inside>],
-        (parts, levels): (&mut [LeadingGradient<f64>], &[f64]),
-    ) {
+    fn weigh(&self, merged: &Joined, inside: &[Option<Inside>], (parts, levels): (&mut [LeadingGradient], &[f64])) {
         let added: Vec<f64> = match merged {
             Joined::Parts(merged) => {
                 merged.slots().iter().map(|&slot| self.expansion.given(slot).ln_own.value).collect()
@@ -246,7 +235,7 @@ impl Walk {
             mean_field::Kept::Mixture(.., Some(back)) => levels(&back.kernel).0,
             _ => f64::NEG_INFINITY,
         };
-        let mut parts: Vec<LeadingGradient<f64>> = parts.into_iter().map(|part| part.leading).collect();
+        let mut parts: Vec<LeadingGradient> = parts.into_iter().map(|part| part.leading).collect();
         self.weigh(&merged, &inside, (&mut parts, &of_parts));
         let leading = self.leading.join(at, fan, kept, parts)?;
         let (own, cosine) = levels(&leading.kernel);

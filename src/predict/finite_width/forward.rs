@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixture, Norm, NormKind, Site, Sum};
+use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixture, Norm, NormKind, Site};
 
-use super::fans::{Joined, MOST, Memory};
+use super::fans::{Joined, Memory};
 use super::{Signal, Walk};
 use crate::finite_width::attention::{Between, Leading};
 use crate::finite_width::component::{Answer, Context, without_bias};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
-use crate::finite_width::jet::Jet;
 use crate::finite_width::map::{Gain, Map, component, fan};
 use crate::finite_width::stream::Stream;
 use crate::finite_width::variables::{About, Moments};
 use crate::mean_field::attention::Attended;
 use crate::mean_field::batch_norm::BatchNorm;
-use crate::mean_field::component::{MeanField, MeanFieldFan};
+use crate::mean_field::component::MeanField;
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
 use crate::mean_field::signal::Signal as LeadingSignal;
@@ -48,20 +47,6 @@ pub(super) fn centres(component: &Component) -> bool {
     }
 }
 
-/// A fan of up to [`MOST`] parts.
-fn of_parts<F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
-where
-    F: MeanFieldFan<f64> + MeanFieldFan<Jet<3>> + MeanFieldFan<Jet<6>> + MeanFieldFan<Jet<9>> + MeanFieldFan<Jet<12>>,
-{
-    match parts.len() {
-        1 => fan::<3, _>(rule, parts, y),
-        2 => fan::<6, _>(rule, parts, y),
-        3 => fan::<9, _>(rule, parts, y),
-        MOST => fan::<12, _>(rule, parts, y),
-        _ => unreachable!("merge refuses them"),
-    }
-}
-
 impl Walk {
     /// Moments of entries of `x` behind an activation, on a grid that terms of order 1/width do not see.
     fn entries(&mut self, activation: Activation, x: About<'_>) -> Arc<EntryMoments> {
@@ -76,18 +61,15 @@ impl Walk {
         Arc::clone(self.moments.entry(key).or_insert_with(new))
     }
 
-    /// Through a component whose rule is known for numbers and for jets.
-    fn through_rule<C>(
+    /// Through a component of which the rule says all.
+    fn through_rule(
         &mut self,
-        rule: &C,
+        rule: &dyn MeanField,
         x: &Signal,
         mixes_entries: bool,
         y: &Moments,
         answer: Question<'_>,
-    ) -> (Stream, Applied)
-    where
-        C: MeanField<f64> + MeanField<Jet<3>> + ?Sized,
-    {
+    ) -> (Stream, Applied) {
         let map = |means| component(rule, About { x: &x.moments, means }, y);
         self.expansion.apply((x.slot, &x.stream), mixes_entries, map, answer)
     }
@@ -173,7 +155,7 @@ impl Walk {
         attention: &Attention,
         x: &Signal,
         ([query, key], memory): ([&Signal; 2], Option<&Memory>),
-        attended: &Attended<f64>,
+        attended: &Attended,
         y: &Moments,
     ) -> (Stream, Joined) {
         let means = self.expansion.means(x.slot);
@@ -220,7 +202,7 @@ impl Walk {
         let rule = Routed(mixture, routing);
         let map = |means: &[[f64; 2]]| {
             let about = [0, 1].map(|part: usize| About { x: &parts[part].moments, means: means[part] });
-            fan::<6, _>(&rule, &about, y)
+            fan(&rule, &about, y)
         };
         let streams = parts.map(|part| (*part.stream).clone());
         let means = parts.map(|part| part.moments.mean_share());
@@ -243,15 +225,15 @@ impl Walk {
         let (stream, merged) = match of {
             Fan::Sum(sum) => {
                 let sum = self.leading.with_kept_branches(at, sum);
-                let map = |means: &[[f64; 2]]| of_parts::<Sum>(&sum, &about(means), y);
+                let map = |means: &[[f64; 2]]| fan(&sum, &about(means), y);
                 self.expansion.sum(&x.stream, &slots, streams, map, (ratio, &means))
             }
             Fan::Concat(concat) => {
-                let map = |means: &[[f64; 2]]| of_parts(concat, &about(means), y);
+                let map = |means: &[[f64; 2]]| fan(concat, &about(means), y);
                 self.expansion.sum(&x.stream, &slots, streams, map, (ratio, &means))
             }
             Fan::Product(product) => {
-                let map = |means: &[[f64; 2]]| of_parts(product, &about(means), y);
+                let map = |means: &[[f64; 2]]| fan(product, &about(means), y);
                 self.expansion.product(&x.stream, &slots, &streams, map, [y.mean_share(), ratio])
             }
             Fan::Mixture(_) | Fan::Attention(_) => unreachable!("they have rules of their own"),

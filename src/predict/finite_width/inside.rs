@@ -50,7 +50,7 @@ impl Walk {
         &self,
         of: &Component,
         x: Signal,
-        leading: Arc<LeadingSignal<f64>>,
+        leading: Arc<LeadingSignal>,
         kept: mean_field::Kept,
     ) -> (Signal, Kept) {
         let y = Moments::of(&leading);
@@ -108,7 +108,7 @@ impl Walk {
 pub(super) fn parts(
     (x, fan): (&Signal, Fan),
     attended: &ExpandedAttention,
-    (parts, of_values): (Vec<LeadingGradient<f64>>, f64),
+    (parts, of_values): (Vec<LeadingGradient>, f64),
     mut given: [Conditional; 3],
 ) -> Vec<Gradient> {
     let fluctuations = attended.before();
@@ -123,7 +123,7 @@ pub(super) fn parts(
             given[part].add_pair_slope(x.slot, [more, most], fluctuations);
         }
     }
-    let part = |(leading, (part, given)): (LeadingGradient<f64>, (usize, Conditional))| {
+    let part = |(leading, (part, given)): (LeadingGradient, (usize, Conditional))| {
         let (ln_own, cosine) = given.at(fluctuations);
         let along = if part == 2 { attended.shared_by_keys() } else { 0.0 };
         let arrives = Arrived { ln_own, cosine: cosine - levels(&leading.kernel).1, along };
@@ -136,9 +136,9 @@ pub(super) fn parts(
 /// What finite width adds to products of a gradient, given the input in `slot`, with that input.
 fn coupled(
     given: &Conditional,
-    (x, slot): (&LeadingSignal<f64>, usize),
+    (x, slot): (&LeadingSignal, usize),
     fluctuations: &Fluctuations,
-    gradient: &LeadingGradient<f64>,
+    gradient: &LeadingGradient,
 ) -> Beyond {
     let leading = Moments::of(x).correlation;
     let r = leading + fluctuations.means(slot)[1];

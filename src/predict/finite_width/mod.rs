@@ -39,7 +39,7 @@ use crate::mean_field::signal::Signal as LeadingSignal;
 /// A stream: its moments at infinite width, its entries, and its slot among the live streams.
 #[derive(Clone)]
 pub(super) struct Signal {
-    leading: Arc<LeadingSignal<f64>>,
+    leading: Arc<LeadingSignal>,
     moments: Moments,
     stream: Arc<stream::Stream>,
     slot: usize,
@@ -48,14 +48,14 @@ pub(super) struct Signal {
 }
 
 impl Signal {
-    fn new(leading: Arc<LeadingSignal<f64>>, stream: stream::Stream, slot: usize) -> Self {
+    fn new(leading: Arc<LeadingSignal>, stream: stream::Stream, slot: usize) -> Self {
         Self { moments: Moments::of(&leading), leading, stream: Arc::new(stream), slot, inside: None }
     }
 }
 
 /// Its gradient: moments at infinite width, the rest is in the expansion.
 pub(super) struct Gradient {
-    leading: LeadingGradient<f64>,
+    leading: LeadingGradient,
     slot: usize,
     /// Of queries, keys and values: what it is given the input of their attention.
     inside: Option<Inside>,
@@ -64,7 +64,7 @@ pub(super) struct Gradient {
 }
 
 impl Gradient {
-    fn new(leading: LeadingGradient<f64>, slot: usize, inside: Option<Inside>) -> Self {
+    fn new(leading: LeadingGradient, slot: usize, inside: Option<Inside>) -> Self {
         Self { leading, slot, inside, arrived: Arrived::default() }
     }
 }

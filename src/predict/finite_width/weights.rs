@@ -43,7 +43,7 @@ pub(super) struct Beyond {
 }
 
 /// Sums over single tokens and over pairs.
-fn sums(gradient: &Kernel<f64>, x: Option<&Kernel<f64>>) -> [f64; 2] {
+fn sums(gradient: &Kernel, x: Option<&Kernel>) -> [f64; 2] {
     let positions = &gradient.positions;
     let own = positions.sum(|node| gradient.own[node] * x.map_or(1.0, |x| x.own[node]));
     [own, positions.sum_pairs(|point| gradient.pairs[point] * x.map_or(1.0, |x| x.pairs[point]))]
@@ -51,21 +51,21 @@ fn sums(gradient: &Kernel<f64>, x: Option<&Kernel<f64>>) -> [f64; 2] {
 
 impl Beyond {
     /// Of a signal whose tokens have the correlation `r` at infinite width.
-    pub(super) fn new(Coupling { ln_own, pair }: Coupling, r: f64, gradient: &LeadingGradient<f64>) -> Self {
+    pub(super) fn new(Coupling { ln_own, pair }: Coupling, r: f64, gradient: &LeadingGradient) -> Self {
         Self { ln_own, pair: pair - r * levels(&gradient.kernel).1 }
     }
 
     /// ln of what E dW² of a map of `x` is multiplied by.
-    pub(super) fn added(self, gradient: &LeadingGradient<f64>, x: &Signal<f64>) -> f64 {
+    pub(super) fn added(self, gradient: &LeadingGradient, x: &Signal) -> f64 {
         self.of_sums(sums(&gradient.kernel, Some(&x.kernel)), &gradient.kernel)
     }
 
     /// The same of what is added.
-    pub(super) fn added_alone(self, gradient: &LeadingGradient<f64>) -> f64 {
+    pub(super) fn added_alone(self, gradient: &LeadingGradient) -> f64 {
         self.of_sums(sums(&gradient.kernel, None), &gradient.kernel)
     }
 
-    fn of_sums(self, [own, pairs]: [f64; 2], gradient: &Kernel<f64>) -> f64 {
+    fn of_sums(self, [own, pairs]: [f64; 2], gradient: &Kernel) -> f64 {
         let more = (gradient.positions.length - 1.0) * self.pair * own;
         if own + pairs <= 0.0 || own + pairs + more <= 0.0 {
             return self.ln_own;
@@ -74,7 +74,7 @@ impl Beyond {
     }
 
     /// What pairs would have to add for E dW² of a map of `x` to be multiplied by this (ln).
-    pub(super) fn pair_for(self, added: f64, gradient: &LeadingGradient<f64>, x: &Signal<f64>) -> f64 {
+    pub(super) fn pair_for(self, added: f64, gradient: &LeadingGradient, x: &Signal) -> f64 {
         let [own, pairs] = sums(&gradient.kernel, Some(&x.kernel));
         if own <= 0.0 || own + pairs <= 0.0 {
             return self.pair;
@@ -86,10 +86,10 @@ impl Beyond {
 /// What finite width adds to the input of a map and to the gradient at its output, of which ln E |g_a|² over that of infinite width and
 /// the cosine of two are these.
 pub(super) fn finite_width(
-    (x, slot): (&Signal<f64>, usize),
+    (x, slot): (&Signal, usize),
     fluctuations: &Fluctuations,
     (ln_own, cosine): (f64, f64),
-    gradient: &LeadingGradient<f64>,
+    gradient: &LeadingGradient,
 ) -> FiniteWidth {
     let leading = Moments::of(x).correlation;
     let Levels { ln_level, correlation, .. } = fluctuations.levels(slot, None, leading);
@@ -108,7 +108,7 @@ impl Walk {
         &mut self,
         component: &Component,
         applied: &Applied,
-        [x, y]: [&Signal<f64>; 2],
+        [x, y]: [&Signal; 2],
         gradient: &Gradient,
     ) -> Added {
         let alone = self.without_signal(gradient, applied.after());
@@ -132,9 +132,9 @@ impl Walk {
     /// What it adds to weights of a router of `x`, from the gradients at its scores.
     pub(super) fn of_router(
         &self,
-        (x, slot): (&Signal<f64>, usize),
+        (x, slot): (&Signal, usize),
         fluctuations: &Fluctuations,
-        scores: &LeadingGradient<f64>,
+        scores: &LeadingGradient,
     ) -> Added {
         let leading = Moments::of(x).correlation;
         let r = leading + fluctuations.means(slot)[1];
@@ -143,12 +143,7 @@ impl Walk {
     }
 
     /// What it adds to weights of values: their gradients are Σ_a h_a z_aᵀ of the outputs of an attention.
-    pub(super) fn of_values(
-        &self,
-        attended: &ExpandedAttention,
-        y: &Signal<f64>,
-        gradient: &LeadingGradient<f64>,
-    ) -> f64 {
+    pub(super) fn of_values(&self, attended: &ExpandedAttention, y: &Signal, gradient: &LeadingGradient) -> f64 {
         let coupling = self.expansion.coupling_behind(attended);
         Beyond::new(coupling, Moments::of(y).correlation, gradient).added(gradient, y)
     }

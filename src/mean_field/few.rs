@@ -1,0 +1,6 @@
+//! Lists of one number per node, or per pair of nodes and class.
+
+use smallvec::SmallVec;
+
+/// A list that seldom has more entries than have room in place.
+pub(crate) type Few<T> = SmallVec<[T; 2]>;
