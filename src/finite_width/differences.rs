@@ -5,8 +5,8 @@
 //! f_ij = (f(+i+j) + f(−i−j) − f(+i) − f(−i) − f(+j) − f(−j) + 2f)/2h²
 //! ```
 //!
-//! where f(+i) is f with variable i larger by h. A correlation r is moved in artanh r, so that it stays in (−1, 1) and that steps shrink with
-//! 1 − r. Errors are of the order h² of derivatives two orders higher. Source: Abramowitz & Stegun 1972, 25.3.
+//! where f(+i) is f with variable i larger by h. Steps of a correlation r are h (1 − r²), which stay in (−1, 1) and shrink with 1 − r.
+//! Errors are of the order h² of derivatives two orders higher. Source: Abramowitz & Stegun 1972, 25.3.
 
 use super::quadratic::{Place, Quadratic};
 
@@ -35,10 +35,9 @@ fn lower(i: usize, j: usize) -> usize {
     i * (i + 1) / 2 + j
 }
 
-/// The correlation that is `moved` in artanh.
-pub(crate) fn turned(correlation: f64, moved: f64) -> f64 {
-    let tangent = moved.tanh();
-    (correlation + tangent) / (1.0 + correlation * tangent)
+/// The step of a correlation, in units of that of other variables.
+pub(crate) fn unit(correlation: f64) -> f64 {
+    1.0 - correlation * correlation
 }
 
 impl Stencil {
@@ -59,13 +58,8 @@ impl Stencil {
         &self.moves
     }
 
-    /// The derivatives of a function that has these values at the points, of whose variables some are correlations: this one at the first
-    /// point.
-    pub(crate) fn derivatives(
-        &self,
-        f: impl Fn(usize) -> f64,
-        correlation: impl Fn(usize) -> Option<f64>,
-    ) -> Derivatives {
+    /// The derivatives of a function that has these values at the points, by variables that were moved in these units.
+    pub(crate) fn derivatives(&self, f: impl Fn(usize) -> f64, unit: impl Fn(usize) -> f64) -> Derivatives {
         let value = f(0);
         let ends = |pair: usize| [f(1 + 2 * pair), f(2 + 2 * pair)];
         let bend = |pair: usize| ends(pair).iter().map(|end| end - value).sum::<f64>() / (STEP * STEP);
@@ -74,16 +68,14 @@ impl Stencil {
         let mut pair = self.variables;
         for i in 0..self.variables {
             let [up, down] = ends(i);
-            first.push((up - down) / (2.0 * STEP));
+            first.push((up - down) / (2.0 * STEP * unit(i)));
             for j in 0..i {
-                second.push(0.5 * (bend(pair) - bend(i) - bend(j)));
+                second.push(0.5 * (bend(pair) - bend(i) - bend(j)) / (unit(i) * unit(j)));
                 pair += 1;
             }
-            second.push(bend(i));
+            second.push(bend(i) / (unit(i) * unit(i)));
         }
-        let mut derivatives = Derivatives { value, first, second };
-        (0..self.variables).for_each(|i| correlation(i).into_iter().for_each(|r| derivatives.turn(i, r)));
-        derivatives
+        Derivatives { value, first, second }
     }
 }
 
@@ -91,17 +83,6 @@ impl Derivatives {
     /// The second derivative by two variables.
     pub(crate) fn second(&self, i: usize, j: usize) -> f64 {
         self.second[lower(i.max(j), i.min(j))]
-    }
-
-    /// Takes derivatives by r in place of those by artanh r.
-    fn turn(&mut self, variable: usize, r: f64) {
-        let slope = (1.0 - r * r).recip();
-        for other in 0..self.first.len() {
-            let twice = if other == variable { slope * slope } else { slope };
-            self.second[lower(variable.max(other), variable.min(other))] *= twice;
-        }
-        self.second[lower(variable, variable)] += 2.0 * r * slope * slope * self.first[variable];
-        self.first[variable] *= slope;
     }
 
     /// The function of the variables of several streams, of which its own are at these places.
@@ -130,11 +111,12 @@ mod tests {
                 .moves()
                 .iter()
                 .map(|moves| {
-                    let (x, y, z) = (x + moves[0], y + moves[1], turned(r, moves[2]));
+                    let (x, y, z) = (x + moves[0], y + moves[1], r + unit(r) * moves[2]);
                     x * x * y + (x * z).exp()
                 })
                 .collect();
-            let found = stencil.derivatives(|point| values[point], |variable| (variable == 2).then_some(r));
+            let found =
+                stencil.derivatives(|point| values[point], |variable| if variable == 2 { unit(r) } else { 1.0 });
             let power = (x * r).exp();
             let first = [2.0 * x * y + r * power, x * x, x * power];
             let second = [2.0 * y + r * r * power, 2.0 * x, 0.0, power * (1.0 + x * r), 0.0, x * x * power];
@@ -148,11 +130,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn correlations_are_moved_in_artanh() {
-        approx::assert_relative_eq!(turned(0.3, 0.2), (0.3f64.atanh() + 0.2).tanh(), max_relative = 1e-14);
-        assert!(turned(1.0 - 1e-9, STEP) < 1.0);
     }
 }

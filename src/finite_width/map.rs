@@ -7,10 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::differences::{Derivatives, Stencil, turned};
+use super::differences::{Derivatives, Stencil, unit};
 use super::quadratic::{Place, Quadratic};
 use super::variables::{About, Matrix, Moments, PAIR, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
 use crate::mean_field::component::{MeanField, MeanFieldFan};
+use crate::mean_field::few::Few;
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
@@ -97,6 +98,8 @@ struct Tagged {
     streams: usize,
     stencil: Stencil,
     positions: Arc<Positions>,
+    /// e^move of every variable at every pair.
+    factors: Vec<Vec<f64>>,
 }
 
 impl Tagged {
@@ -106,7 +109,8 @@ impl Tagged {
         let new = || {
             let stencil = Stencil::new(PAIR * streams);
             let positions = Arc::new(Positions::pairs(stencil.moves().len() + 1));
-            Arc::new(Self { streams, stencil, positions })
+            let factors = stencil.moves().iter().map(|moves| moves.iter().map(|by| by.exp()).collect()).collect();
+            Arc::new(Self { streams, stencil, positions, factors })
         };
         USUAL.get(streams - 1).map_or_else(new, |known| Arc::clone(known.get_or_init(new)))
     }
@@ -119,23 +123,32 @@ impl Tagged {
     /// All pairs of the stream `index` among those that variables stand for.
     fn signal(&self, index: usize, about: About<'_>) -> Signal {
         let About { x, means } = about;
-        let moves = |pair: usize| self.stencil.moves().get(pair).map(|moves| &moves[PAIR * index..]);
-        let ln_length = |node: usize| moves(node / 2).map_or(0.0, |moves| means[0] + moves[node % 2]);
-        let correlation = |pair: usize| match moves(pair) {
-            Some(moves) => turned(correlation(about), moves[R_AB]),
+        // Two tokens at the means, and at infinite width.
+        let at = |pair: usize| self.factors.get(pair).map(|factors| &factors[PAIR * index..]);
+        let level = means[0].exp();
+        let square = |node: usize| at(node / 2).map_or(1.0, |factors| level * factors[node % 2]);
+        let center = correlation(about);
+        let cosine = |pair: usize| match self.stencil.moves().get(pair) {
+            Some(moves) => center + unit(center) * moves[PAIR * index + R_AB],
             None => x.correlation,
         };
-        let own = |node: usize| x.own * ln_length(node).exp();
-        let product = |pair: usize| (own(2 * pair) * own(2 * pair + 1)).sqrt() * correlation(pair);
-        let kernel = Kernel { ln_unit: x.ln_unit, ..Kernel::new(&self.positions, own, product) };
+        let squares: Few<f64> = (0..self.positions.nodes()).map(square).collect();
+        let product = |pair: usize| (squares[2 * pair] * squares[2 * pair + 1]).sqrt() * cosine(pair) * x.own;
+        let kernel = Kernel::new(&self.positions, |node| squares[node] * x.own, product);
         // Means keep their share of the length.
-        let mean = |mean: f64| (0..kernel.own.len()).map(|node| mean * (0.5 * ln_length(node)).exp()).collect();
-        Signal { means: x.mean.map(mean), ..Signal::centred(x.width, kernel) }
+        let mean = |mean: f64| squares.iter().map(|square| mean * square.sqrt()).collect();
+        Signal { means: x.mean.map(mean), ..Signal::centred(x.width, Kernel { ln_unit: x.ln_unit, ..kernel }) }
     }
 
     /// The derivatives of a function of every pair, by the variables of streams about these points.
     fn derivatives(&self, about: &[About<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
-        self.stencil.derivatives(of, |variable| (variable % PAIR == R_AB).then(|| correlation(about[variable / PAIR])))
+        let is_level = |variable: usize| variable % PAIR != R_AB;
+        self.stencil.derivatives(
+            of,
+            |variable| {
+                if is_level(variable) { 1.0 } else { unit(correlation(about[variable / PAIR])) }
+            },
+        )
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use sigprop_stack::{Attention, Component, Node, Op};
 
-use crate::finite_width::differences::{Stencil, turned};
+use crate::finite_width::differences::{Stencil, unit};
 use crate::finite_width::quadratic::Quadratic;
 use crate::finite_width::variables::{About, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use crate::mean_field::attention::{Attended, View};
@@ -43,7 +43,7 @@ fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (0.5 * moves[level]).exp());
     // By the order of pairs of groups; a token and itself is no pair.
-    let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| turned(correlation, moves[variable]));
+    let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| correlation + unit(correlation) * moves[variable]);
     let product = |point: usize| {
         let (first, nodes) = positions.nodes_of(point);
         cosines[point] * roots[first] * roots[nodes[0].0 as usize] * own
@@ -89,9 +89,8 @@ pub(super) fn multiplies(body: &[Node]) -> bool {
 
 impl Values {
     /// The rule of infinite width for two tagged tokens among all others.
-    fn new(attention: &Attention, x: Between<'_>, keys: f64, moves: &[f64]) -> Option<Self> {
-        let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
-        let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, moves, &positions));
+    fn new(attention: &Attention, x: Between<'_>, moves: &[f64], positions: &Arc<Positions>) -> Option<Self> {
+        let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, moves, positions));
         let bodies = [(&attention.query, &queries), (&attention.key, &others), (&attention.value, &others)];
         let parts = bodies.map(|(body, x)| chain(body, x).map(Arc::new));
         let [Some(query), Some(key), Some(value)] = parts else { return None };
@@ -102,7 +101,7 @@ impl Values {
         let products = [own[0], own[1], own[2], pairs[PAIR], pairs[with_a], pairs[with_b], pairs[OTHERS]];
         // Of gradients of 1 that are independent, and that are the same for all tokens.
         let of = |pair: f64| {
-            let kernel = Kernel::new(&positions, |_| 1.0, |_| pair);
+            let kernel = Kernel::new(positions, |_| 1.0, |_| pair);
             attended.split(attention, &Gradient::independent(kernel))
         };
         let (independent, same) = (of(0.0), of(1.0));
@@ -158,16 +157,17 @@ impl Point {
     /// The rule of infinite width for two tagged tokens among all others, with its derivatives.
     pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
         static STENCIL: LazyLock<Stencil> = LazyLock::new(|| Stencil::new(VARIABLES));
-        let values = STENCIL.moves().iter().map(|moves| Values::new(attention, x, keys, moves));
+        let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
+        let values = STENCIL.moves().iter().map(|moves| Values::new(attention, x, moves, &positions));
         let values: Vec<Values> = values.collect::<Option<_>>()?;
         let is_level = |variable: usize| [U_A, U_B, U].contains(&variable);
-        let correlation = |variable: usize| (!is_level(variable)).then(|| x.queries.correlation());
+        let unit = |variable: usize| if is_level(variable) { 1.0 } else { unit(x.queries.correlation()) };
         let function = |of: &dyn Fn(&Values) -> f64| {
-            STENCIL.derivatives(|point| of(&values[point]), correlation).among(1, |variable| (0, variable))
+            STENCIL.derivatives(|point| of(&values[point]), unit).among(1, |variable| (0, variable))
         };
         let ln_unit = values[0].ln_unit;
-        let unit = |values: &Values| (values.ln_unit - ln_unit).exp();
-        let products = std::array::from_fn(|index| function(&|values| values.products[index] * unit(values)));
+        let in_unit = |values: &Values| (values.ln_unit - ln_unit).exp();
+        let products = std::array::from_fn(|index| function(&|values| values.products[index] * in_unit(values)));
         let factors =
             std::array::from_fn(|path| std::array::from_fn(|index| function(&|values| values.factors[path][index])));
         Some(Self { products, ln_unit, factors })

@@ -66,6 +66,29 @@ impl Monomial {
 /// A product of sums over keys with its factor.
 pub(super) type Term<'t> = (f64, &'t [Monomial]);
 
+/// The range of Gaussian variables in quadratures.
+const REACH: f64 = 7.5;
+
+/// The distance of nodes for functions of a score of this standard deviation.
+fn spacing(std: f64) -> f64 {
+    (0.7 / std.max(0.35)).min(0.8)
+}
+
+/// Points in t, evenly spaced in ln t, from where Z t is small to where e^(−Z t) is nothing.
+fn times(std: f64, keys: f64, step: f64) -> Vec<f64> {
+    /// −ln of the largest Z t that is left out below, and of the largest e^(−Z t) above.
+    const ENDS: [f64; 2] = [13.0, 36.0];
+    /// Keys that are in the blocks of a partition at most.
+    const IN_BLOCKS: f64 = 6.0;
+    let first = -keys.ln() - 0.5 * std * std - ENDS[0];
+    let nodes = trapezoidal_nodes(spacing(std), REACH);
+    let is_left = |t: &f64| {
+        let mean: f64 = nodes.iter().map(|&(z, weight)| weight * (-t * (std * z).exp()).exp()).sum();
+        (keys - IN_BLOCKS).max(1.0) * mean.ln() > -ENDS[1]
+    };
+    std::iter::successors(Some(first), |ln| Some(ln + step)).map(f64::exp).take_while(is_left).collect()
+}
+
 /// E e^(i(s + ln t)) z^p e^(−t e^s) of one row, at every ln t and every x that both rows share.
 struct Row {
     /// Grid points of ln t.
@@ -87,14 +110,11 @@ impl Row {
 
     fn of<const A: usize, const Z: usize>(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
         const STEP: f64 = 0.8;
-        /// Of Gaussian variables.
-        const REACH: f64 = 7.5;
         let std = variance.sqrt();
-        let [first, last] = [-keys.ln() - REACH * std - 9.0, 4.0 + REACH * std];
-        let points = ((last - first) / STEP).ceil() as usize;
         let own = (1.0 - loading * loading).max(0.0).sqrt();
-        let nodes = trapezoidal_nodes((0.7 / (own * std).max(0.35)).min(0.8), REACH);
-        let times: Vec<f64> = (0..points).map(|point| (first + point as f64 * STEP).exp()).collect();
+        let nodes = trapezoidal_nodes(spacing(own * std), REACH);
+        let times = times(std, keys, STEP);
+        let points = times.len();
         let size = shared.len() * points;
         let mut moments = vec![0.0; A * FUNCTIONS * size];
         let (mut levels, mut powers) = (vec![0.0; points], vec![0.0; points]);
