@@ -11,7 +11,7 @@ use super::{
     Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, finite_width, mean_field, sequences,
 };
 use crate::caveat::{Caveat, Condition};
-use crate::mean_field::positions::Grading;
+use crate::mean_field::positions::{Grading, layout::Layout};
 
 /// What two gradings may differ by; the error of the finer one is a fraction of that.
 const ENOUGH: f64 = 0.1;
@@ -35,7 +35,15 @@ pub(super) fn predict(
     // First steps cost the cube of the number of positions: the last grading alone has them, as the one of given ids.
     let first_steps = Options { steps: options.steps && sequences::has_given_ids(stack), ..options };
     let graded = |grading| of(first_steps, Some(grading));
-    let (mut best, mut used, mut last) = (graded(Grading::SPARSE), Grading::SPARSE, None);
+    let sparse = || graded(Grading::SPARSE);
+    // The first two are compared anyway, so that each may have a core.
+    let (mut best, mut coarse) = if is_graded(stack) {
+        let (best, coarse) = rayon::join(sparse, || graded(Grading::COARSE));
+        (best, Some(coarse))
+    } else {
+        (sparse(), None)
+    };
+    let (mut used, mut last) = (Grading::SPARSE, None);
     for grading in gradings {
         let may_be_too_coarse = match &best {
             Ok(best) => best.followed.is_some(),
@@ -44,7 +52,7 @@ pub(super) fn predict(
         if !may_be_too_coarse {
             break;
         }
-        let finer = graded(grading);
+        let finer = coarse.take().unwrap_or_else(|| graded(grading));
         let both = best.as_ref().ok().zip(finer.as_ref().ok());
         last = both.map(|(coarser, finer)| difference(&coarser.table, &finer.table));
         (best, used) = (finer, grading);
@@ -61,6 +69,12 @@ pub(super) fn predict(
         best.caveats.extend(best.followed.and_then(|followed| caveat(stack, followed)));
     }
     Ok(best)
+}
+
+/// Whether some positions of a stream stand for all.
+fn is_graded(stack: &Stack) -> bool {
+    let of = |stream| Layout::of(stream, Some(Grading::SPARSE), None, None).is_graded();
+    !sequences::has_given_ids(stack) && stack.streams.iter().any(of)
 }
 
 /// Where the finest grading does not suffice.

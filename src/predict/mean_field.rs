@@ -3,7 +3,6 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mask, Mixture,
     Norm, PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
@@ -17,7 +16,7 @@ use super::{PredictError, Sites};
 use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, View, slopes};
 use crate::mean_field::component::{MeanField, MeanFieldFan as _, Parameter};
-use crate::mean_field::dual::{Dual, function};
+use crate::mean_field::dual::Dual;
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
@@ -53,7 +52,6 @@ pub(crate) struct Walk {
     /// How many streams this walk has entered, and the positions of all that any walk has.
     streams: usize,
     positions: Vec<Arc<Positions>>,
-    activations: HashMap<function::Words, Dual>,
     tables: Arc<Tables>,
     /// Mixtures with the standard deviation of their scores.
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
@@ -105,7 +103,6 @@ impl Walk {
             ids,
             streams: 0,
             positions: Vec::new(),
-            activations: HashMap::new(),
             tables: Arc::default(),
             routings: Vec::new(),
             experts: 1.0,
@@ -176,9 +173,9 @@ impl Walk {
         self.follows_parts() || at.is_stream_site()
     }
 
-    pub(super) fn activation(&mut self, activation: Activation) -> Dual {
-        let words = function::words(activation);
-        self.activations.entry(words).or_insert_with(|| Dual::new(activation)).clone()
+    /// The dual of an activation.
+    pub(super) fn activation(&self, activation: Activation) -> Dual {
+        Tables::dual(activation).as_ref().clone()
     }
 
     /// The output of a component with one input.

@@ -5,10 +5,11 @@
 
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use sigprop_stack::{Convolution, Mask, Rotary};
+use sigprop_stack::{Activation, Convolution, Mask, Rotary};
 
 use crate::mean_field::attention::{RotatedSums, Sums};
 use crate::mean_field::convolution;
+use crate::mean_field::dual::{Dual, function};
 use crate::mean_field::positions::{
     Chart, Positions,
     layout::{ChartShape, Layout},
@@ -18,6 +19,7 @@ use crate::mean_field::rotation::Turn;
 /// The tables of one prediction, or of all.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
+    duals: Cache<function::Words, Dual>,
     charts: Cache<ChartShape, Chart>,
     positions: Cache<Layout, Positions>,
     turns: Cache<(Rotary, Same<Chart>), Turn>,
@@ -56,6 +58,11 @@ impl Tables {
     /// The tables of a chart: those of all predictions if it is small.
     fn of(&self, chart: &Chart) -> &Self {
         if chart.is_small() { &SHARED } else { self }
+    }
+
+    /// The dual of an activation, whose table is the same in all predictions.
+    pub(super) fn dual(activation: Activation) -> Arc<Dual> {
+        SHARED.duals.get(&function::words(activation), || Dual::new(activation))
     }
 
     /// Positions of this layout.

@@ -61,9 +61,9 @@ pub(super) struct Series {
 impl Series {
     /// At these variances of the arguments.
     pub(super) fn new(table: &Table, variances: &[f64], of: Of) -> Self {
-        let scales: Few<AtScale> = variances.iter().map(|&variance| table.at(variance)).collect();
+        let scales: Few<AtScale<'_>> = variances.iter().map(|&variance| table.at(variance)).collect();
         let terms = scales.iter().map(AtScale::terms).max().unwrap_or(0);
-        let coefficient = |scale: &AtScale, n| match of {
+        let coefficient = |scale: &AtScale<'_>, n| match of {
             Of::Values | Of::Derivatives => scale.coefficient(n),
             Of::Slopes => scale.slope(n),
         };

@@ -1,7 +1,6 @@
 //! Moments of φ(σz) and φ'(σz) and Hermite coefficients of φ(σz), z ~ N(0, 1), by quadrature on a grid of ln σ², cubic between.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::OnceLock;
 
 use sigprop_stack::Activation;
 
@@ -18,24 +17,28 @@ const ENDS: [f64; 2] = [-36.0, 27.0];
 /// E φ, E φ², E φ'² and E (zφ')², in this order, before the coefficients.
 const MOMENTS: usize = 4;
 
-/// One scale.
-type Row = Arc<[f64; MOMENTS + TERMS]>;
+/// The index of the first row, of ln σ² = `FIRST` · `STEP`, and how many there are: two more than those between the ends.
+const FIRST: i64 = (ENDS[0] / STEP) as i64 - 1;
+const ROWS: usize = ((ENDS[1] - ENDS[0]) / STEP) as usize + 4;
 
-/// The rows of an activation that were asked for so far.
+/// One scale.
+type Row = [f64; MOMENTS + TERMS];
+
+/// The rows of an activation, integrated when they are first asked for.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) activation: Activation,
-    rows: RwLock<HashMap<i64, Row>>,
+    rows: Vec<OnceLock<Box<Row>>>,
 }
 
 /// All numbers of a table at one scale.
-pub(super) struct AtScale {
+pub(super) struct AtScale<'t> {
     pub(super) mean: f64,
     pub(super) second: f64,
     pub(super) derivative_second: f64,
     /// E (zφ')².
     pub(super) slope_second: f64,
-    rows: [Row; 4],
+    rows: [&'t Row; 4],
     /// Of the rows, for coefficients.
     weights: [f64; 4],
     /// Derivatives of the weights by ln σ.
@@ -45,11 +48,11 @@ pub(super) struct AtScale {
 impl Table {
     /// An empty table.
     pub(crate) fn new(activation: Activation) -> Self {
-        Self { activation, rows: RwLock::default() }
+        Self { activation, rows: vec![const { OnceLock::new() }; ROWS] }
     }
 
     /// At the variance `variance` of the argument.
-    pub(super) fn at(&self, variance: f64) -> AtScale {
+    pub(super) fn at(&self, variance: f64) -> AtScale<'_> {
         let (ln, [root, value, derivative, slope]) = self.inside(variance);
         let cell = (ln / STEP).floor();
         let place = ln / STEP - cell;
@@ -90,17 +93,13 @@ impl Table {
         (end, degrees.map(|degree| ((ln - end) * degree).exp()))
     }
 
-    fn row(&self, place: i64) -> Row {
-        let known = self.rows.read().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
-        known.unwrap_or_else(|| {
-            let row = Arc::new(integrated(self.activation, (0.5 * place as f64 * STEP).exp()));
-            self.rows.write().unwrap_or_else(PoisonError::into_inner).insert(place, Arc::clone(&row));
-            row
-        })
+    fn row(&self, place: i64) -> &Row {
+        let new = || Box::new(integrated(self.activation, (0.5 * place as f64 * STEP).exp()));
+        self.rows[(place - FIRST) as usize].get_or_init(new)
     }
 }
 
-impl AtScale {
+impl AtScale<'_> {
     /// α_n.
     pub(super) fn coefficient(&self, n: usize) -> f64 {
         self.rows.iter().zip(self.weights).map(|(row, weight)| weight * row[MOMENTS + n]).sum()
@@ -114,7 +113,7 @@ impl AtScale {
     /// How many coefficients tell the function.
     pub(super) fn terms(&self) -> usize {
         const SMALL: f64 = 1e-9;
-        let row = &self.rows[1];
+        let row = self.rows[1];
         let limit = SMALL * row[1].sqrt();
         (0..TERMS).rev().find(|n| row[MOMENTS + n].abs() > limit).map_or(0, |last| last + 1)
     }
@@ -154,10 +153,14 @@ mod tests {
     use super::*;
     use approx::assert_relative_eq;
 
+    /// All numbers at one variance.
+    fn of(activation: Activation, variance: f64) -> AtScale<'static> {
+        Box::leak(Box::new(Table::new(activation))).at(variance)
+    }
+
     /// Far below the rows arguments see a line or a constant.
     #[test]
     fn small_arguments_see_a_line() {
-        let of = |activation, variance: f64| Table::new(activation).at(variance);
         for variance in [1e-20, 1e-60, 1e-200] {
             assert_relative_eq!(of(Activation::Tanh, variance).second, variance, max_relative = 1e-9);
             assert_relative_eq!(of(Activation::Gelu, variance).second, 0.25 * variance, max_relative = 1e-6);
@@ -172,7 +175,6 @@ mod tests {
     #[test]
     fn large_arguments_see_a_power() {
         use std::f64::consts::PI;
-        let of = |activation, variance: f64| Table::new(activation).at(variance);
         for variance in [1e11f64, 1e13, 1e16, 1e100] {
             let std = variance.sqrt();
             for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::Mish] {

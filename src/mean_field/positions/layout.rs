@@ -74,9 +74,14 @@ impl Layout {
         Self { length, boundary, ids, chart: Some(ChartShape { length, grading, windows }) }
     }
 
-    /// Whether it has few positions.
+    /// Whether some positions stand for all, on a chart.
+    pub(crate) fn is_graded(&self) -> bool {
+        self.chart.as_ref().is_some_and(|chart| chart.grading.dense < chart.length)
+    }
+
+    /// Whether few positions are followed.
     pub(crate) fn is_small(&self) -> bool {
-        self.chart.as_ref().is_none_or(|ChartShape { length, grading, .. }| is_small(*length, *grading))
+        self.is_graded() || self.chart.is_none() || self.length <= SHORT
     }
 }
 
@@ -85,11 +90,6 @@ impl ChartShape {
     pub(crate) fn chart(&self) -> Chart {
         Chart::new(self.length, self.grading, &self.windows)
     }
-}
-
-/// Whether few positions are followed.
-fn is_small(length: usize, grading: Grading) -> bool {
-    grading.dense < length || length <= SHORT
 }
 
 impl Positions {

@@ -196,7 +196,10 @@ fn documents_have_the_documented_fields() {
     let deep = ["predict", "mlp", "--layers", "1000", "--width", "64", "--scheme", "uniform:1", "--json", "--weights"];
     let full = of_small("predict", &["--weights", "--head", "--scheme", "deepnorm"]);
     let update = of_small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
-    assert_documented("predict---json", &[full, update, json(&run(&deep))]);
+    let of_documents = folder();
+    let ids = written(&of_documents, "ids.json", b"[[1, 2, 3, 4], [5, 5, 5, 5]]");
+    let given = of_small("predict", &["--tokens", &ids, "--seq-len", "4"]);
+    assert_documented("predict---json", &[full, update, given, json(&run(&deep))]);
     assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--scheme", "normal:1"]].concat())]);
     let sampled = ["--replicates", "2", "--weights"];
     let folder = folder();
