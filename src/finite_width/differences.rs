@@ -58,17 +58,20 @@ impl Stencil {
         &self.moves
     }
 
-    /// The derivatives of a function that has these values at the points, by variables that were moved in these units.
-    pub(crate) fn derivatives(&self, f: impl Fn(usize) -> f64, unit: impl Fn(usize) -> f64) -> Derivatives {
+    /// The derivatives of a function that has these values at the points, by variables that were moved in these units. Differences that are
+    /// rounding of numbers of this `size` are zero.
+    pub(crate) fn derivatives(&self, f: impl Fn(usize) -> f64, unit: impl Fn(usize) -> f64, size: f64) -> Derivatives {
+        let rounding = 8.0 * f64::EPSILON * size;
+        let known = |difference: f64| if difference.abs() > rounding { difference } else { 0.0 };
         let value = f(0);
         let ends = |pair: usize| [f(1 + 2 * pair), f(2 + 2 * pair)];
-        let bend = |pair: usize| ends(pair).iter().map(|end| end - value).sum::<f64>() / (STEP * STEP);
+        let bend = |pair: usize| known(ends(pair).iter().map(|end| end - value).sum()) / (STEP * STEP);
         let mut first = Vec::with_capacity(self.variables);
         let mut second = Vec::with_capacity(lower(self.variables, 0));
         let mut pair = self.variables;
         for i in 0..self.variables {
             let [up, down] = ends(i);
-            first.push((up - down) / (2.0 * STEP * unit(i)));
+            first.push(known(up - down) / (2.0 * STEP * unit(i)));
             for j in 0..i {
                 second.push(0.5 * (bend(pair) - bend(i) - bend(j)) / (unit(i) * unit(j)));
                 pair += 1;
@@ -116,7 +119,7 @@ mod tests {
                 })
                 .collect();
             let found =
-                stencil.derivatives(|point| values[point], |variable| if variable == 2 { unit(r) } else { 1.0 });
+                stencil.derivatives(|point| values[point], |variable| if variable == 2 { unit(r) } else { 1.0 }, 1.0);
             let power = (x * r).exp();
             let first = [2.0 * x * y + r * power, x * x, x * power];
             let second = [2.0 * y + r * r * power, 2.0 * x, 0.0, power * (1.0 + x * r), 0.0, x * x * power];

@@ -142,13 +142,12 @@ impl Tagged {
 
     /// The derivatives of a function of every pair, by the variables of streams about these points.
     fn derivatives(&self, about: &[About<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
-        let is_level = |variable: usize| variable % PAIR != R_AB;
-        self.stencil.derivatives(
-            of,
-            |variable| {
-                if is_level(variable) { 1.0 } else { unit(correlation(about[variable / PAIR])) }
-            },
-        )
+        let unit_of = |variable: usize| match variable % PAIR {
+            R_AB => unit(correlation(about[variable / PAIR])),
+            _ => 1.0,
+        };
+        // Logarithms and correlations are of numbers near 1.
+        self.stencil.derivatives(of, unit_of, 1.0)
     }
 }
 

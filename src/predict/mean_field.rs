@@ -4,8 +4,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mask, Mixture,
-    Norm, PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mask, Mixture, Norm,
+    PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
@@ -16,7 +16,6 @@ use super::{PredictError, Sites};
 use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, View, slopes};
 use crate::mean_field::component::{MeanField, MeanFieldFan as _, Parameter};
-use crate::mean_field::dual::Dual;
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
@@ -173,11 +172,6 @@ impl Walk {
         self.follows_parts() || at.is_stream_site()
     }
 
-    /// The dual of an activation.
-    pub(super) fn activation(&self, activation: Activation) -> Dual {
-        Tables::dual(activation).as_ref().clone()
-    }
-
     /// The output of a component with one input.
     fn through_component(&mut self, component: &Component, x: Arc<Signal>) -> (Arc<Signal>, Kept) {
         if let Component::Norm(norm) = component
@@ -192,7 +186,7 @@ impl Walk {
             return (Arc::new(last_step(norm, &y)), Kept::Steps(kept));
         }
         let y = Arc::new(match component {
-            Component::Activation(activation) => self.activation(*activation).forward(&x),
+            Component::Activation(activation) => Tables::dual(*activation).forward(&x),
             Component::Rotary(rotary) => self.tables.turn(rotary, chart(&x)).forward(&x),
             Component::Convolution(convolution) => {
                 self.tables.convolution(convolution, &x.kernel.positions).forward(&x)
@@ -490,7 +484,7 @@ impl Interpreter<'_> for Walk {
     ) -> Result<Gradient, PredictError> {
         match (component, kept) {
             (Component::Activation(activation), Kept::Apply([x, y])) => {
-                Ok(self.activation(*activation).backward(&x, &y, &gradient))
+                Ok(Tables::dual(*activation).backward(&x, &y, &gradient))
             }
             (Component::Rotary(rotary), Kept::Apply([x, y])) => {
                 Ok(self.tables.turn(rotary, chart(&x)).backward(&x, &y, &gradient))

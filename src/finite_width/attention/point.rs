@@ -163,7 +163,9 @@ impl Point {
         let is_level = |variable: usize| [U_A, U_B, U].contains(&variable);
         let unit = |variable: usize| if is_level(variable) { 1.0 } else { unit(x.queries.correlation()) };
         let function = |of: &dyn Fn(&Values) -> f64| {
-            STENCIL.derivatives(|point| of(&values[point]), unit).among(1, |variable| (0, variable))
+            STENCIL
+                .derivatives(|point| of(&values[point]), unit, of(&values[0]).abs())
+                .among(1, |variable| (0, variable))
         };
         let ln_unit = values[0].ln_unit;
         let in_unit = |values: &Values| (values.ln_unit - ln_unit).exp();

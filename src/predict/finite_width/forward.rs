@@ -19,6 +19,7 @@ use crate::mean_field::component::MeanField;
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
 use crate::mean_field::signal::Signal as LeadingSignal;
+use crate::predict::tables::Tables;
 
 /// How many keys an attention has at least.
 const FEWEST: f64 = 4.0;
@@ -134,8 +135,8 @@ impl Walk {
             Component::Activation(activation) => {
                 let means = self.expansion.means(x.slot);
                 let moments = self.entries(*activation, About { x: &x.moments, means });
-                let dual = self.leading.activation(*activation);
-                self.through_rule(&dual, x, false, y, &|slot| slot.activation(&moments, y.mean_share()))
+                let dual = Tables::dual(*activation);
+                self.through_rule(&*dual, x, false, y, &|slot| slot.activation(&moments, y.mean_share()))
             }
             Component::Convolution(convolution) => {
                 let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
