@@ -1,4 +1,4 @@
-//! Factors of rows on a grid of (ln n, ln w), cubic between the nodes. The binary contains the factors at the nodes, which depend on nothing
+//! Factors of rows on a grid of (ln n, ln w), interpolated with continuous first derivatives. The binary contains the factors at the nodes, which depend on nothing
 //! else.
 //!
 //! `SIGPROP_NODES=write cargo test --release nodes_are_those_of_the_integrals` writes `nodes.bin` anew: for every ln n and every ln w
@@ -37,7 +37,7 @@ impl Rows {
         }
         let [n, w] = [(keys, 0), (variance, 1)].map(|(of, axis)| {
             let [low, high] = ENDS[axis];
-            cubic(of.ln().clamp(low, high) / STEPS[axis])
+            smooth(of.ln().clamp(low, high) / STEPS[axis])
         });
         let mut sums = [0.0; 6];
         for (i, &of_n) in n.1.iter().enumerate() {
@@ -60,12 +60,33 @@ impl Rows {
     }
 }
 
-/// Index of the first of four nodes around `x`, and their weights.
-fn cubic(x: f64) -> (i32, [f64; 4]) {
-    cubic_of(x.floor(), x)
+/// Index of the first of six nodes around `x`, and their weights: the quartics through the five nodes around both ends of a cell, blended
+/// linearly. Both have the values of both ends, so that the derivative at a node is that of its quartic from both sides.
+fn smooth(x: f64) -> (i32, [f64; 6]) {
+    let cell = x.floor();
+    let x = x - cell;
+    let (first, second) = (quartic(x), quartic(x - 1.0));
+    let mut weights = [0.0; 6];
+    for place in 0..5 {
+        weights[place] += (1.0 - x) * first[place];
+        weights[place + 1] += x * second[place];
+    }
+    (cell as i32 - 2, weights)
 }
 
-/// The same, of nodes around the cell that begins at `cell`.
+/// Lagrange's weights of the nodes −2, −1, 0, 1, 2.
+fn quartic(x: f64) -> [f64; 5] {
+    let [one, four] = [x * x - 1.0, x * x - 4.0];
+    [
+        x * one * (x - 2.0) / 24.0,
+        x * four * (x - 1.0) / -6.0,
+        one * four / 4.0,
+        x * four * (x + 1.0) / -6.0,
+        x * one * (x + 2.0) / 24.0,
+    ]
+}
+
+/// Index of the first of the four nodes of a cubic around the cell that begins at `cell`, and their weights.
 pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
@@ -76,7 +97,7 @@ pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
 pub(super) fn places() -> [RangeInclusive<i32>; 2] {
     [0, 1].map(|axis| {
         let [low, high] = ENDS[axis].map(|end| (end / STEPS[axis]).floor() as i32);
-        low - 1..=high + 2
+        low - 2..=high + 3
     })
 }
 
@@ -97,6 +118,21 @@ mod tests {
     use super::super::nodes::{first, of_rows};
     use super::super::overlaps::overlaps;
     use super::*;
+
+    /// A polynomial of fourth degree is itself, and a function that no polynomial is has one slope at a node.
+    #[test]
+    fn interpolation_is_smooth() {
+        let interpolated = |f: &dyn Fn(f64) -> f64, x: f64| {
+            let (first, weights) = super::smooth(x);
+            (first..).zip(weights).map(|(node, weight)| weight * f(f64::from(node))).sum::<f64>()
+        };
+        let quartic = |x: f64| 1.0 - x + 0.3 * x * x - 0.2 * x.powi(3) + 0.05 * x.powi(4);
+        approx::assert_relative_eq!(interpolated(&quartic, 2.37), quartic(2.37), max_relative = 1e-12);
+        let at = |x: f64| interpolated(&|node| (node * node).sin(), x);
+        let step = 1e-6;
+        let [below, above] = [(at(2.0) - at(2.0 - step)) / step, (at(2.0 + step) - at(2.0)) / step];
+        assert!((below - above).abs() < 1e-4, "{below} {above}");
+    }
 
     /// Beyond the grid factors fall as integrated ones do, and two rows have at most in common what one has
     /// with itself.
