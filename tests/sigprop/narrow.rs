@@ -41,9 +41,7 @@ fn tokens_that_are_alike_are_large() {
 
 /// Sandwich norms of small branches, whose variance is not far above ε, and tokens that are almost copies from the first
 /// branch on. Neglected are terms of the order of 1/(tokens · heads) in attention's own output: 1/32 here.
-/// Not reached: differences of almost equal tokens are a factor of two off.
 #[test]
-#[should_panic(expected = "blocks.0")]
 fn almost_copies_differ_as_much_as_predicted() {
     const NEGLECTED: f64 = 1.0 / 32.0;
     const REPLICATES: usize = 300;
@@ -285,9 +283,7 @@ fn weights_collect_less_where_alike_tokens_have_smaller_gradients() {
 /// Norms behind branches that see the stream itself, which strays by ±30 %: gradients inside know what the skip makes of its
 /// scale, and what attention's queries, keys and values make of it stays together. Without that weights of queries and keys
 /// are 37, of values 12 % too large. Given 3 % for terms of second order, twice that where keys meet queries.
-/// Not reached: queries of the third block are 14 % too small.
 #[test]
-#[should_panic(expected = "query.weight")]
 fn branches_know_what_others_make_of_their_scale() {
     const REPLICATES: usize = 2000;
     let text = "n_layers = 3\nd_model = 64\nn_heads = 1\nseq_len = 16\nvocab_size = 1000\nactivation = 'swiglu'\n\
