@@ -64,19 +64,20 @@ impl Stencil {
         let rounding = 8.0 * f64::EPSILON * size;
         let known = |difference: f64| if difference.abs() > rounding { difference } else { 0.0 };
         let value = f(0);
-        let ends = |pair: usize| [f(1 + 2 * pair), f(2 + 2 * pair)];
-        let bend = |pair: usize| known(ends(pair).iter().map(|end| end - value).sum()) / (STEP * STEP);
+        let ends: Vec<[f64; 2]> = (0..self.moves.len() / 2).map(|pair| [f(1 + 2 * pair), f(2 + 2 * pair)]).collect();
+        let bends: Vec<f64> =
+            ends.iter().map(|[up, down]| known(up - value + (down - value)) / (STEP * STEP)).collect();
+        let (alone, both) = bends.split_at(self.variables);
+        let mut both = both.iter();
         let mut first = Vec::with_capacity(self.variables);
         let mut second = Vec::with_capacity(lower(self.variables, 0));
-        let mut pair = self.variables;
         for i in 0..self.variables {
-            let [up, down] = ends(i);
+            let [up, down] = ends[i];
             first.push(known(up - down) / (2.0 * STEP * unit(i)));
-            for j in 0..i {
-                second.push(0.5 * (bend(pair) - bend(i) - bend(j)) / (unit(i) * unit(j)));
-                pair += 1;
+            for (j, bend) in (0..i).zip(both.by_ref()) {
+                second.push(0.5 * (bend - alone[i] - alone[j]) / (unit(i) * unit(j)));
             }
-            second.push(bend(i) / (unit(i) * unit(i)));
+            second.push(alone[i] / (unit(i) * unit(i)));
         }
         Derivatives { value, first, second }
     }

@@ -68,6 +68,7 @@ def predict(
     tokens: Tokens | None = None,
     text: Path | None = None,
     tokenizer: Path | None = None,
+    sequences: str | None = None,
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
@@ -157,6 +158,7 @@ def predict(
             line; a .json
         text: A text, cut into sequences; its bytes are the ids unless there is a --tokenizer
         tokenizer: A tokenizer.json for --text; without one, ids are bytes
+        sequences: Sequences of the --text that are read, evenly spaced; `all` reads every one
         decoder_tokens: Token ids of a decoder (npy, csv, json); by default it reads what the
             encoder's law gives
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
@@ -247,6 +249,7 @@ def validate(
     tokens: Tokens | None = None,
     text: Path | None = None,
     tokenizer: Path | None = None,
+    sequences: str | None = None,
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
@@ -325,6 +328,7 @@ def validate(
             line; a .json
         text: A text, cut into sequences; its bytes are the ids unless there is a --tokenizer
         tokenizer: A tokenizer.json for --text; without one, ids are bytes
+        sequences: Sequences of the --text that are read, evenly spaced; `all` reads every one
         decoder_tokens: Token ids of a decoder (npy, csv, json); by default it reads what the
             encoder's law gives
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
@@ -411,6 +415,7 @@ def measure(
     tokens: Tokens | None = None,
     text: Path | None = None,
     tokenizer: Path | None = None,
+    sequences: str | None = None,
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
@@ -491,6 +496,7 @@ def measure(
             line; a .json
         text: A text, cut into sequences; its bytes are the ids unless there is a --tokenizer
         tokenizer: A tokenizer.json for --text; without one, ids are bytes
+        sequences: Sequences of the --text that are read, evenly spaced; `all` reads every one
         decoder_tokens: Token ids of a decoder (npy, csv, json); by default it reads what the
             encoder's law gives
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
@@ -577,6 +583,7 @@ def compare(
     tokens: Tokens | None = None,
     text: Path | None = None,
     tokenizer: Path | None = None,
+    sequences: str | None = None,
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
@@ -656,6 +663,7 @@ def compare(
             line; a .json
         text: A text, cut into sequences; its bytes are the ids unless there is a --tokenizer
         tokenizer: A tokenizer.json for --text; without one, ids are bytes
+        sequences: Sequences of the --text that are read, evenly spaced; `all` reads every one
         decoder_tokens: Token ids of a decoder (npy, csv, json); by default it reads what the
             encoder's law gives
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
@@ -727,6 +735,7 @@ def recommend(
     tokens: Tokens | None = None,
     text: Path | None = None,
     tokenizer: Path | None = None,
+    sequences: str | None = None,
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
@@ -803,6 +812,7 @@ def recommend(
             line; a .json
         text: A text, cut into sequences; its bytes are the ids unless there is a --tokenizer
         tokenizer: A tokenizer.json for --text; without one, ids are bytes
+        sequences: Sequences of the --text that are read, evenly spaced; `all` reads every one
         decoder_tokens: Token ids of a decoder (npy, csv, json); by default it reads what the
             encoder's law gives
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
@@ -870,6 +880,7 @@ def phase(
     tokens: Tokens | None = None,
     text: Path | None = None,
     tokenizer: Path | None = None,
+    sequences: str | None = None,
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
@@ -964,6 +975,7 @@ def phase(
             line; a .json
         text: A text, cut into sequences; its bytes are the ids unless there is a --tokenizer
         tokenizer: A tokenizer.json for --text; without one, ids are bytes
+        sequences: Sequences of the --text that are read, evenly spaced; `all` reads every one
         decoder_tokens: Token ids of a decoder (npy, csv, json); by default it reads what the
             encoder's law gives
         grad_correlation: Correlation between the gradients of two tokens where the backward pass

@@ -197,8 +197,9 @@ fn documents_have_the_documented_fields() {
     let full = of_small("predict", &["--weights", "--head", "--scheme", "deepnorm"]);
     let update = of_small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
     let of_documents = folder();
-    let ids = written(&of_documents, "ids.json", b"[[1, 2, 3, 4], [5, 5, 5, 5]]");
-    let given = of_small("predict", &["--tokens", &ids, "--seq-len", "4"]);
+    let ids =
+        written(&of_documents, "ids.json", format!("[{:?}, {:?}]", (0..16).collect::<Vec<_>>(), [5; 16]).as_bytes());
+    let given = of_small("predict", &["--tokens", &ids]);
     assert_documented("predict---json", &[full, update, given, json(&run(&deep))]);
     assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--scheme", "normal:1"]].concat())]);
     let sampled = ["--replicates", "2", "--weights"];
