@@ -3,4 +3,4 @@
 use smallvec::SmallVec;
 
 /// A list that seldom has more entries than have room in place.
-pub(crate) type Few<T> = SmallVec<[T; 2]>;
+pub(crate) type Few<T> = SmallVec<[T; 6]>;

@@ -83,7 +83,7 @@ pub(crate) enum Kept {
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
     Attention(Box<Attended>),
     /// With its input, the expert that stands for all, and on the way back what the router sends back.
-    Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Gradient>),
+    Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
 }
 
 impl Walk {
@@ -569,7 +569,7 @@ impl Interpreter<'_> for Walk {
                 let [scores, experts] = mixture::split(mixture, routing, [x, expert], &gradient);
                 let ln_router = scores.kernel.ln_contracted(&x.kernel);
                 self.write_weights(at, [(Parameter::Tensor(&mixture.router), ln_router)]);
-                *back = Some(mixture::router_backward(mixture, &scores));
+                *back = Some(Box::new(mixture::router_backward(mixture, &scores)));
                 self.experts *= mixture.n_experts as f64;
                 vec![experts]
             }
@@ -586,7 +586,7 @@ impl Interpreter<'_> for Walk {
     fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
         if let (Fan::Mixture(mixture), Kept::Mixture(.., router)) = (fan, kept) {
             self.experts /= mixture.n_experts as f64;
-            parts.extend(router);
+            parts.extend(router.map(|gradient| *gradient));
         }
         Ok(Gradient::sum(&parts))
     }

@@ -32,10 +32,42 @@ pub(super) struct Point {
 }
 
 /// The numbers of a point where the variables are moved a little.
+#[derive(Clone)]
 struct Values {
     products: [f64; VARIABLES],
     ln_unit: f64,
-    factors: [[f64; 4]; 3],
+    /// Along the path of queries, of keys and of values.
+    paths: [Received; 3],
+}
+
+/// |g_x|² of the two tagged tokens, and g_x·g_x' of both, from gradients of 1 at the output.
+#[derive(Clone, Copy)]
+struct Received {
+    independent: [f64; 3],
+    /// From gradients that are the same for all tokens.
+    same: [f64; 3],
+}
+
+impl Received {
+    /// With the two tokens exchanged.
+    fn mirrored(self) -> Self {
+        let Self { independent: [a, b, pair], same: [of_a, of_b, of_pair] } = self;
+        Self { independent: [b, a, pair], same: [of_b, of_a, of_pair] }
+    }
+
+    /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x'.
+    fn factors(&self) -> [f64; 4] {
+        let Self { independent: [own, _, pair], same: [of_own, _, of_pair] } = self;
+        [*own, of_own - own, *pair, of_pair - pair]
+    }
+}
+
+/// The moves with both tagged tokens exchanged.
+fn mirrored(moves: &[f64]) -> [f64; VARIABLES] {
+    let mut mirrored: [f64; VARIABLES] = std::array::from_fn(|variable| moves[variable]);
+    mirrored.swap(U_A, U_B);
+    mirrored.swap(R_A, R_B);
+    mirrored
 }
 
 /// The two tagged tokens and all others of a signal whose variables are moved.
@@ -50,6 +82,10 @@ fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal
     };
     let kernel = Kernel::new(positions, |node| roots[node] * roots[node] * own, product);
     Signal::centred(x.width, Kernel { ln_unit, ..kernel })
+}
+
+fn is_same(a: &[f64], b: &[f64]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
 /// The output of a chain of linear maps, norms, rotations and parts side by side of these; none of others.
@@ -105,14 +141,20 @@ impl Values {
             attended.split(attention, &Gradient::independent(kernel))
         };
         let (independent, same) = (of(0.0), of(1.0));
-        let factors = [0, 1, 2].map(|path: usize| {
-            let [own, all] = [&independent[path], &same[path]].map(|Gradient { kernel, .. }| {
-                let unit = kernel.ln_unit.exp();
-                [kernel.own[0] * unit, kernel.pairs[PAIR] * unit]
-            });
-            [own[0], all[0] - own[0], own[1], all[1] - own[1]]
-        });
-        Some(Self { products, ln_unit: y.kernel.ln_unit, factors })
+        let received = |gradient: &Gradient| {
+            let unit = gradient.kernel.ln_unit.exp();
+            [gradient.kernel.own[0], gradient.kernel.own[1], gradient.kernel.pairs[PAIR]].map(|number| number * unit)
+        };
+        let paths =
+            [0, 1, 2].map(|path| Received { independent: received(&independent[path]), same: received(&same[path]) });
+        Some(Self { products, ln_unit: y.kernel.ln_unit, paths })
+    }
+
+    /// The numbers with both tagged tokens exchanged.
+    fn mirrored(&self) -> Self {
+        let [a, b, all, pair, with_a, with_b, others] = self.products;
+        let paths = self.paths.map(Received::mirrored);
+        Self { products: [b, a, all, pair, with_b, with_a, others], ln_unit: self.ln_unit, paths }
     }
 }
 
@@ -158,8 +200,15 @@ impl Point {
     pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
         static STENCIL: LazyLock<Stencil> = LazyLock::new(|| Stencil::new(VARIABLES));
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
-        let values = STENCIL.moves().iter().map(|moves| Values::new(attention, x, moves, &positions));
-        let values: Vec<Values> = values.collect::<Option<_>>()?;
+        // Tokens are exchangeable: half of the moves are others with both tagged tokens exchanged.
+        let mut values: Vec<Values> = Vec::with_capacity(STENCIL.moves().len());
+        for moves in STENCIL.moves() {
+            let known = STENCIL.moves()[..values.len()].iter().position(|known| is_same(&mirrored(known), moves));
+            values.push(match known {
+                Some(known) => values[known].mirrored(),
+                None => Values::new(attention, x, moves, &positions)?,
+            });
+        }
         let is_level = |variable: usize| [U_A, U_B, U].contains(&variable);
         let unit = |variable: usize| if is_level(variable) { 1.0 } else { unit(x.queries.correlation()) };
         let function = |of: &dyn Fn(&Values) -> f64| {
@@ -170,8 +219,9 @@ impl Point {
         let ln_unit = values[0].ln_unit;
         let in_unit = |values: &Values| (values.ln_unit - ln_unit).exp();
         let products = std::array::from_fn(|index| function(&|values| values.products[index] * in_unit(values)));
-        let factors =
-            std::array::from_fn(|path| std::array::from_fn(|index| function(&|values| values.factors[path][index])));
+        let factors = std::array::from_fn(|path| {
+            std::array::from_fn(|index| function(&|values| values.paths[path].factors()[index]))
+        });
         Some(Self { products, ln_unit, factors })
     }
 }
