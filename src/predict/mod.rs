@@ -221,7 +221,7 @@ pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction,
     predict_seeded(stack, options.into(), None, &|| ())
 }
 
-/// The prediction of [`predict`], which calls `each` after every one of the [`sequences`] that it averages over.
+/// The prediction of [`predict`], which calls `each` after every one of the [`sequences()`] that it averages over.
 pub fn predict_watched(
     stack: &Stack,
     options: impl Into<Options>,
