@@ -105,7 +105,7 @@ impl Derivatives {
 mod tests {
     use super::*;
 
-    /// Of f = x² y + e^(x z), whose third variable is a correlation.
+    /// Differences of f = x² y + e^(x z), whose third variable is a correlation, are its derivatives.
     #[test]
     fn derivatives_are_those_of_a_known_function() {
         for r in [-0.4, 0.0, 0.7, 1.0 - 1e-6] {

@@ -31,7 +31,7 @@ pub(crate) struct Applied {
     drawn: Option<Matrix>,
     /// Behind that.
     before: Fluctuations,
-    /// Of the input, and the correlation of two of its tokens.
+    /// The width of the input, and the correlation of two of its tokens.
     width: f64,
     correlation: f64,
     step: Step,

@@ -103,7 +103,7 @@ struct Tagged {
 }
 
 impl Tagged {
-    /// Of so many streams, made once in a process for the usual one and two.
+    /// Pairs of so many streams, made once in a process for the usual one and two.
     fn of(streams: usize) -> Arc<Self> {
         static USUAL: [OnceLock<Arc<Tagged>>; 2] = [const { OnceLock::new() }; 2];
         let new = || {
@@ -165,7 +165,7 @@ fn variables(y: &Kernel, pair: usize) -> [f64; 2] {
 }
 
 impl Map {
-    /// From the pairs behind a component; `leading` is the correlation at infinite width over all positions, not of this pair.
+    /// The map that takes the pairs to those after a component; `leading` is the correlation at infinite width over all positions, not of this pair.
     fn new(tagged: &Tagged, about: &[About<'_>], y: &Kernel, leading: f64) -> Self {
         let [level, correlation] = [0, 1].map(|of| tagged.derivatives(about, |pair| variables(y, pair)[of]));
         let [infinite_level, infinite_correlation] = variables(y, tagged.infinite());
@@ -260,7 +260,7 @@ impl Map {
 }
 
 impl Gain {
-    /// From what a component makes of gradients of 1.
+    /// The factors on gradients of 1 by a component.
     fn new(tagged: &Tagged, about: &[About<'_>], gradient: &Kernel) -> Self {
         let own = |pair: usize| gradient.own[2 * pair];
         let infinite = tagged.infinite();
@@ -292,7 +292,7 @@ impl Gain {
     }
 }
 
-/// What a component makes of the variables of `x`, and of gradients; `y` at infinite width.
+/// The map of a component about `x`, and its factors on gradients; `y` is the output at infinite width.
 pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Moments) -> (Map, Gain) {
     let tagged = Tagged::of(1);
     let input = tagged.signal(0, x);
@@ -301,7 +301,7 @@ pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Momen
     (Map::new(&tagged, &[x], &output.kernel, y.correlation), Gain::new(&tagged, &[x], &back.kernel))
 }
 
-/// What a fan makes of the variables of its parts, and of gradients of each; `y` at infinite width.
+/// The map of a fan about its parts, and its factors on the gradients of each; `y` is the output at infinite width.
 pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>) {
     let tagged = Tagged::of(parts.len());
     let signal = |(index, part): (usize, &About<'_>)| Arc::new(tagged.signal(index, *part));

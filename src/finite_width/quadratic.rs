@@ -207,7 +207,7 @@ impl Quadratic {
         }
     }
 
-    /// The same function of more streams, of which its own are `parts`.
+    /// Makes it a function of more streams, of which its own are `parts`.
     pub(crate) fn placed(&self, parts: &[usize], streams: usize) -> Self {
         let mut placed = Self::constant(0.0, streams);
         placed.add_placed(self, parts);
@@ -285,7 +285,7 @@ impl Quadratic {
         0.5 * self.hessian.contracted(covariance)
     }
 
-    /// The same where the variables of one stream vary alone.
+    /// The expectation less the value where the variables of one stream vary alone.
     pub(crate) fn bent_by(&self, stream: usize, covariance: &Matrix) -> f64 {
         0.5 * self.hessian.own(stream).dot(covariance)
     }

@@ -71,7 +71,7 @@ pub(super) fn predict(
     Ok(best)
 }
 
-/// Whether some positions of a stream stand for all.
+/// Returns true if some positions of a stream stand for all.
 fn is_graded(stack: &Stack) -> bool {
     let of = |stream| Layout::of(stream, Some(Grading::SPARSE), None, None).is_graded();
     !sequences::has_given_ids(stack) && stack.streams.iter().any(of)

@@ -112,7 +112,7 @@ impl Walk {
         }
     }
 
-    /// The same with tables that other passes share.
+    /// Uses tables that other passes share.
     pub(super) fn sharing(self, tables: &Arc<Tables>) -> Self {
         Self { tables: Arc::clone(tables), ..self }
     }

@@ -91,7 +91,7 @@ impl Tables {
         self.of(chart).sums.get(&view, || Sums::new(chart, mask, slope))
     }
 
-    /// The same of keys and queries that are rotated.
+    /// The sums of keys and queries that are rotated.
     pub(super) fn rotated(&self, chart: &Arc<Chart>, mask: Mask, slope: f64, turn: &Arc<Turn>) -> Arc<RotatedSums> {
         let view = View { chart: Same(Arc::clone(chart)), mask, slope };
         let key = (view, Same(Arc::clone(turn)));

@@ -44,12 +44,12 @@ struct Values {
 #[derive(Clone, Copy)]
 struct Received {
     independent: [f64; 3],
-    /// From gradients that are the same for all tokens.
+    /// The response to gradients that are the same for all tokens.
     same: [f64; 3],
 }
 
 impl Received {
-    /// With the two tokens exchanged.
+    /// Exchanges the two tokens.
     fn mirrored(self) -> Self {
         let Self { independent: [a, b, pair], same: [of_a, of_b, of_pair] } = self;
         Self { independent: [b, a, pair], same: [of_b, of_a, of_pair] }

@@ -109,7 +109,7 @@ impl Row {
     }
 
     fn of<const A: usize, const Z: usize>(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
-        /// Of ln t: second differences of averages are known to 10⁻³ of themselves, and to a hundredth at 0.65.
+        /// Distance of points in ln t: second differences of averages are known to 10⁻³ of themselves, and to a hundredth at 0.65.
         const STEP: f64 = 0.55;
         let std = variance.sqrt();
         let own = (1.0 - loading * loading).max(0.0).sqrt();

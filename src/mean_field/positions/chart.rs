@@ -81,7 +81,7 @@ impl Chart {
         chart
     }
 
-    /// Whether it has few points, of a long sequence or of a short one.
+    /// Returns true if the chart has few points.
     pub(crate) fn is_small(&self) -> bool {
         const SMALL: usize = 1 << 14;
         self.points.len() <= SMALL

@@ -74,12 +74,12 @@ impl Layout {
         Self { length, boundary, ids, chart: Some(ChartShape { length, grading, windows }) }
     }
 
-    /// Whether some positions stand for all, on a chart.
+    /// Returns true if some positions stand for all, on a chart.
     pub(crate) fn is_graded(&self) -> bool {
         self.chart.as_ref().is_some_and(|chart| chart.grading.dense < chart.length)
     }
 
-    /// Whether few positions are followed.
+    /// Returns true if few positions are followed.
     pub(crate) fn is_small(&self) -> bool {
         self.is_graded() || self.chart.is_none() || self.length <= SHORT
     }
@@ -93,7 +93,7 @@ impl ChartShape {
 }
 
 impl Positions {
-    /// Those of a layout, on its chart if it has one.
+    /// Positions of a layout, on its chart if it has one.
     pub(crate) fn new(layout: &Layout, chart: Option<Arc<Chart>>) -> Self {
         let Layout { length, boundary, ids, .. } = layout;
         let repetition = match ids {
@@ -115,7 +115,7 @@ impl Positions {
     }
 }
 
-/// Whether something in a stream tells one position from another, masks aside.
+/// Returns true if something in a stream tells one position from another, masks aside.
 fn places(stream: &Stream) -> bool {
     let places = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
     let at_source = match &stream.source {
