@@ -69,7 +69,9 @@ impl Tables {
     pub(super) fn positions(&self, layout: &Layout) -> Arc<Positions> {
         let tables = if layout.is_small() { &*SHARED } else { self };
         let chart = layout.chart.as_ref().map(|shape| tables.charts.get(shape, || shape.chart()));
-        tables.positions.get(layout, || Positions::new(layout, chart))
+        let new = || Positions::new(layout, chart);
+        // Every sequence of given ids has positions of its own, of all pairs.
+        if layout.has_given_ids() { Arc::new(new()) } else { tables.positions.get(layout, new) }
     }
 
     /// A rotation on a chart.

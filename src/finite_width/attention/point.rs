@@ -62,13 +62,25 @@ impl Received {
     }
 }
 
-/// The moves with both tagged tokens exchanged.
-fn mirrored(moves: &[f64]) -> [f64; VARIABLES] {
-    let mut mirrored: [f64; VARIABLES] = std::array::from_fn(|variable| moves[variable]);
-    mirrored.swap(U_A, U_B);
-    mirrored.swap(R_A, R_B);
-    mirrored
+/// The points at which an attention is evaluated.
+struct Places {
+    stencil: Stencil,
+    /// The earlier point that each is if both tagged tokens are exchanged; none of those that have to be evaluated.
+    exchanged: Vec<Option<usize>>,
 }
+
+static PLACES: LazyLock<Places> = LazyLock::new(|| {
+    let stencil = Stencil::new(VARIABLES);
+    let is_same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+    let earlier = |(point, moves): (usize, &Vec<f64>)| {
+        let mut exchanged = moves.clone();
+        exchanged.swap(U_A, U_B);
+        exchanged.swap(R_A, R_B);
+        stencil.moves()[..point].iter().position(|known| is_same(known, &exchanged))
+    };
+    let exchanged = stencil.moves().iter().enumerate().map(earlier).collect();
+    Places { stencil, exchanged }
+});
 
 /// The two tagged tokens and all others of a signal whose variables are moved.
 fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
@@ -82,10 +94,6 @@ fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal
     };
     let kernel = Kernel::new(positions, |node| roots[node] * roots[node] * own, product);
     Signal::centred(x.width, Kernel { ln_unit, ..kernel })
-}
-
-fn is_same(a: &[f64], b: &[f64]) -> bool {
-    a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
 /// The output of a chain of linear maps, norms, rotations and parts side by side of these; none of others.
@@ -198,21 +206,19 @@ impl Point {
 
     /// The rule of infinite width for two tagged tokens among all others, with its derivatives.
     pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
-        static STENCIL: LazyLock<Stencil> = LazyLock::new(|| Stencil::new(VARIABLES));
+        let Places { stencil, exchanged } = &*PLACES;
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
-        // Tokens are exchangeable: half of the moves are others with both tagged tokens exchanged.
-        let mut values: Vec<Values> = Vec::with_capacity(STENCIL.moves().len());
-        for moves in STENCIL.moves() {
-            let known = STENCIL.moves()[..values.len()].iter().position(|known| is_same(&mirrored(known), moves));
-            values.push(match known {
-                Some(known) => values[known].mirrored(),
+        let mut values: Vec<Values> = Vec::with_capacity(exchanged.len());
+        for (moves, earlier) in stencil.moves().iter().zip(exchanged) {
+            values.push(match earlier {
+                Some(earlier) => values[*earlier].mirrored(),
                 None => Values::new(attention, x, moves, &positions)?,
             });
         }
         let is_level = |variable: usize| [U_A, U_B, U].contains(&variable);
         let unit = |variable: usize| if is_level(variable) { 1.0 } else { unit(x.queries.correlation()) };
         let function = |of: &dyn Fn(&Values) -> f64| {
-            STENCIL
+            stencil
                 .derivatives(|point| of(&values[point]), unit, of(&values[0]).abs())
                 .among(1, |variable| (0, variable))
         };

@@ -74,6 +74,11 @@ impl Layout {
         Self { length, boundary, ids, chart: Some(ChartShape { length, grading, windows }) }
     }
 
+    /// Returns true if the ids of all positions are given.
+    pub(crate) fn has_given_ids(&self) -> bool {
+        matches!(self.ids, Repeats::Given(_))
+    }
+
     /// Returns true if some positions stand for all, on a chart.
     pub(crate) fn is_graded(&self) -> bool {
         self.chart.as_ref().is_some_and(|chart| chart.grading.dense < chart.length)
