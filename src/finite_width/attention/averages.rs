@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use super::rows::{H2, H4, Monomial, Rows, Wanted, mono};
+use super::rows::{H2, H4, Monomial, Rows, mono};
 
 macro_rules! averages {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -162,7 +162,7 @@ fn kurtosis(rows: &Rows, rho: f64, of: &[Monomial]) -> f64 {
 impl Averages {
     /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`.
     pub(crate) fn new(w: f64, rho: f64, keys: f64) -> Self {
-        let rows = Rows::new([w, w], rho, keys, Wanted::All);
+        let rows = Rows::new([w, w], rho, keys);
         let mut averages = Self::default();
         averages.derive(&rows, w, rho, keys);
         averages.of_one(&rows);
@@ -176,20 +176,20 @@ impl Averages {
         // Q stays positive.
         let step = (0.3 * (1.0 - rho * rho)).min(0.15);
         let turn = (0.3 * (1.0 - rho.abs())).min(0.05);
-        let at = |a: f64, c: f64, r: f64, wanted: Wanted| {
+        let at = |a: f64, c: f64, r: f64| {
             let scales = [1.0 + step * a, 1.0 + step * c];
             let correlation = (rho + turn * r) / (scales[0] * scales[1]).sqrt();
-            Rows::new(scales.map(|scale| w * scale), correlation, keys, wanted)
+            Rows::new(scales.map(|scale| w * scale), correlation, keys)
         };
-        let (above, below) = (at(1.0, 0.0, 0.0, Wanted::Few), at(-1.0, 0.0, 0.0, Wanted::Few));
+        let (above, below) = (at(1.0, 0.0, 0.0), at(-1.0, 0.0, 0.0));
         let single = [single(&below), single(rows), single(&above)];
         let pairs = [pair(&below), pair(rows), pair(&above)];
-        let both = [-1.0, 1.0].map(|side| pair(&at(side, side, 0.0, Wanted::Overlaps)));
-        let turned = [-1.0, 1.0].map(|side| at(0.0, 0.0, side, Wanted::Squares));
+        let both = [-1.0, 1.0].map(|side| pair(&at(side, side, 0.0)));
+        let turned = [-1.0, 1.0].map(|side| at(0.0, 0.0, side));
         let pulls = turned.each_ref().map(|rows| pull_pair(rows, &[]));
         self.pull_pair_r = (pulls[1] - pulls[0]) / (2.0 * turn);
         let turned = turned.map(|rows| pair(&rows));
-        let with = [-1.0, 1.0].map(|side| pair(&at(side, 0.0, side, Wanted::Overlaps)));
+        let with = [-1.0, 1.0].map(|side| pair(&at(side, 0.0, side)));
         self.pull_a = (pull(&above) - pull(&below)) / (2.0 * step);
         self.pull_pair_a = (pull_pair(&above, &[]) - pull_pair(&below, &[])) / (2.0 * step);
         let slope = |[below, _, above]: [f64; 3], step: f64| (above - below) / (2.0 * step);
@@ -293,7 +293,7 @@ mod tests {
     fn derivatives_are_those_of_weights() {
         let (w, rho, keys) = (1.5, 0.3, 32.0);
         let averages = Averages::new(w, rho, keys);
-        let rows = Rows::new([w, w], rho, keys, Wanted::All);
+        let rows = Rows::new([w, w], rho, keys);
         // E f Σ (z² − 1) = 2 f_a of one row.
         let weighted = rows.mean(&[(1.0, &[A2, mono(0, 0, H2, 0)])]);
         assert!((weighted - 2.0 * averages.s_a).abs() < 2e-3, "{weighted} {}", averages.s_a);

@@ -12,12 +12,13 @@
 //! Source: 1/Zⁿ as an integral, Gross & Mézard 1984 (the random energy model).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::HashMap;
+use nalgebra::{DMatrix, DVector};
 use smallvec::SmallVec;
 
-use crate::quadrature::trapezoidal_nodes;
+use crate::quadrature::{density, trapezoidal_nodes};
 
 /// A^i C^j and functions of the scores of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,28 +29,10 @@ pub(super) struct Monomial {
     y: u8,
 }
 
-/// Functions of a score z: powers up to the fourth, z² − 1, z⁴ − 6z² + 3.
-const FUNCTIONS: usize = 7;
-/// The powers among them.
-const SCORE_POWERS: usize = 5;
-/// z² − 1 among them.
+/// z² − 1, beside powers of a score z up to the fourth.
 pub(super) const H2: u8 = 5;
 /// z⁴ − 6z² + 3.
 pub(super) const H4: u8 = 6;
-/// The largest power of A in one block.
-const POWERS: usize = 7;
-
-/// The moments of rows that are asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
-    All,
-    /// Powers of A up to the fourth and of scores up to the second.
-    Few,
-    /// Powers of A up to the second and of scores up to the second.
-    Squares,
-    /// Powers of A up to the second.
-    Overlaps,
-}
 
 /// A^i C^j z^p y^q.
 pub(super) const fn mono(a: u8, c: u8, z: u8, y: u8) -> Monomial {
@@ -66,114 +49,104 @@ impl Monomial {
 /// A product of sums over keys with its factor.
 pub(super) type Term<'t> = (f64, &'t [Monomial]);
 
-/// The range of Gaussian variables in quadratures.
-const REACH: f64 = 7.5;
-
-/// The distance of nodes for functions of a score of this standard deviation.
-fn spacing(std: f64) -> f64 {
-    (0.7 / std.max(0.35)).min(0.8)
+/// The function of a score that a monomial has.
+fn of_score(function: u8, z: f64) -> f64 {
+    match function {
+        H2 => z * z - 1.0,
+        H4 => (z * z - 6.0) * z * z + 3.0,
+        power => z.powi(power.into()),
+    }
 }
 
-/// Points in t, evenly spaced in ln t, from where Z t is small to where e^(−Z t) is nothing.
-fn times(std: f64, keys: f64, step: f64) -> Vec<f64> {
+/// Distance of points in ln t: second differences of averages are known to 10⁻³ of themselves, and to a hundredth at 0.65.
+const STEP: f64 = 0.55;
+
+/// One row of weights: the functions (t e^s)^i f(z) e^(−t e^s) of the score s = σz of a key, and their expectations.
+struct Row {
+    /// z and its weights.
+    scores: Vec<(f64, f64)>,
+    /// t e^s and e^(−t e^s), by z and ln t.
+    levels: DMatrix<f64>,
+    left: DMatrix<f64>,
+    /// Probabilities of the nodes in z where x is known, by x and z.
+    given: DMatrix<f64>,
+    /// Expectations of the functions with i and f where x is known, by x and ln t.
+    moments: RefCell<HashMap<[u8; 2], Rc<DMatrix<f64>>>>,
+}
+
+impl Row {
+    fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
+        /// The range of scores.
+        const REACH: f64 = 7.5;
+        let std = variance.sqrt();
+        let own = (1.0 - loading * loading).sqrt();
+        let spacing = (0.7 / std).min(0.8 * own);
+        let scores = trapezoidal_nodes(spacing, REACH);
+        let [levels, left] = vanishing(std, keys, &scores);
+        let given = DMatrix::from_fn(shared.len(), scores.len(), |x, z| {
+            spacing / own * density((scores[z].0 - loading * shared[x].0) / own)
+        });
+        Self { scores, levels, left, given, moments: RefCell::default() }
+    }
+
+    /// (t e^s)^i f(z) e^(−t e^s), by z and ln t.
+    fn function(&self, [power, function]: [u8; 2]) -> DMatrix<f64> {
+        let of_scores: Vec<f64> = self.scores.iter().map(|&(z, _)| of_score(function, z)).collect();
+        let mut values = self.left.clone();
+        (0..power).for_each(|_| values.component_mul_assign(&self.levels));
+        for at_time in values.as_mut_slice().chunks_exact_mut(of_scores.len()) {
+            at_time.iter_mut().zip(&of_scores).for_each(|(value, of_score)| *value *= of_score);
+        }
+        values
+    }
+
+    /// Its expectations, by ln t.
+    fn expectations(&self, function: [u8; 2]) -> DMatrix<f64> {
+        let weights = DMatrix::from_fn(1, self.scores.len(), |_, z| self.scores[z].1);
+        weights * self.function(function)
+    }
+
+    /// Its expectations where x is known, by x and ln t.
+    fn moments(&self, function: [u8; 2]) -> Rc<DMatrix<f64>> {
+        let new = || Rc::new(&self.given * self.function(function));
+        Rc::clone(self.moments.borrow_mut().entry(function).or_insert_with(new))
+    }
+}
+
+/// t e^s and e^(−t e^s) at nodes of scores (rows), for t evenly spaced in ln t (columns) from where Z t is small to where e^(−Z t) is nothing.
+fn vanishing(std: f64, keys: f64, scores: &[(f64, f64)]) -> [DMatrix<f64>; 2] {
     /// −ln of the largest Z t that is left out below, and of the largest e^(−Z t) above.
     const ENDS: [f64; 2] = [13.0, 36.0];
     /// Keys that are in the blocks of a partition at most.
     const IN_BLOCKS: f64 = 6.0;
-    let first = -keys.ln() - 0.5 * std * std - ENDS[0];
-    let nodes = trapezoidal_nodes(spacing(std), REACH);
-    let is_left = |t: &f64| {
-        let mean: f64 = nodes.iter().map(|&(z, weight)| weight * (-t * (std * z).exp()).exp()).sum();
-        (keys - IN_BLOCKS).max(1.0) * mean.ln() > -ENDS[1]
-    };
-    std::iter::successors(Some(first), |ln| Some(ln + step)).map(f64::exp).take_while(is_left).collect()
-}
-
-/// E e^(i(s + ln t)) z^p e^(−t e^s) of one row, at every ln t and every x that both rows share.
-struct Row {
-    /// Grid points of ln t.
-    points: usize,
-    step: f64,
-    /// Moments, ordered by i, p, x and t.
-    moments: Vec<f64>,
-}
-
-impl Row {
-    fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)], wanted: Wanted) -> Self {
-        match wanted {
-            Wanted::All => Self::of::<POWERS, SCORE_POWERS>(variance, loading, keys, shared),
-            Wanted::Few => Self::of::<5, 3>(variance, loading, keys, shared),
-            Wanted::Squares => Self::of::<3, 3>(variance, loading, keys, shared),
-            Wanted::Overlaps => Self::of::<3, 1>(variance, loading, keys, shared),
+    /// Beyond, e^(−t e^s) underflows, and its product with any power of t e^s.
+    const LARGEST: f64 = 750.0;
+    let exponentials: Vec<f64> = scores.iter().map(|&(z, _)| (std * z).exp()).collect();
+    let (mut levels, mut left) = (Vec::new(), Vec::new());
+    let mut ln_t = -keys.ln() - 0.5 * std * std - ENDS[0];
+    loop {
+        let (t, start) = (ln_t.exp(), levels.len());
+        levels.extend(exponentials.iter().map(|of| (t * of).min(LARGEST)));
+        left.extend(levels[start..].iter().map(|level| (-level).exp()));
+        let mean: f64 = left[start..].iter().zip(scores).map(|(left, &(_, weight))| left * weight).sum();
+        if (keys - IN_BLOCKS).max(1.0) * mean.ln() < -ENDS[1] {
+            break;
         }
+        ln_t += STEP;
     }
-
-    fn of<const A: usize, const Z: usize>(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
-        /// Distance of points in ln t: second differences of averages are known to 10⁻³ of themselves, and to a hundredth at 0.65.
-        const STEP: f64 = 0.55;
-        let std = variance.sqrt();
-        let own = (1.0 - loading * loading).max(0.0).sqrt();
-        let nodes = trapezoidal_nodes(spacing(own * std), REACH);
-        let times = times(std, keys, STEP);
-        let points = times.len();
-        let size = shared.len() * points;
-        let mut moments = vec![0.0; A * FUNCTIONS * size];
-        let (mut levels, mut powers) = (vec![0.0; points], vec![0.0; points]);
-        for (index, &(x, _)) in shared.iter().enumerate() {
-            for &(e, weight) in &nodes {
-                let z = loading * x + own * e;
-                let exponential = (std * z).exp();
-                for (level, &t) in levels.iter_mut().zip(&times) {
-                    *level = t * exponential;
-                }
-                // Beyond, e^(−level) has underflowed and its powers with it.
-                let used = levels.partition_point(|&level| level <= 700.0);
-                for (power, &level) in powers.iter_mut().zip(&levels[..used]) {
-                    *power = weight * (-level).exp();
-                }
-                for a in 0..A {
-                    let mut function = 1.0;
-                    for of_score in 0..Z {
-                        let start = (a * FUNCTIONS + of_score) * size + index * points;
-                        let sums = &mut moments[start..start + used];
-                        sums.iter_mut().zip(&powers).for_each(|(sum, power)| *sum += power * function);
-                        function *= z;
-                    }
-                    powers[..used].iter_mut().zip(&levels).for_each(|(power, level)| *power *= level);
-                }
-            }
-        }
-        for of_power in moments.chunks_exact_mut(FUNCTIONS * size) {
-            let (of_scores, polynomials) = of_power.split_at_mut(SCORE_POWERS * size);
-            let (second, fourth) = polynomials.split_at_mut(size);
-            for at in 0..size {
-                let [one, z2, z4] = [0, 2, 4].map(|power| of_scores[power * size + at]);
-                second[at] = z2 - one;
-                fourth[at] = z4 - 6.0 * z2 + 3.0 * one;
-            }
-        }
-        Self { points, step: STEP, moments }
-    }
-
-    /// The moments of one monomial, ordered by x and t.
-    fn of_monomial(&self, of: [u8; 2], shared: usize) -> &[f64] {
-        let [power, function] = of.map(usize::from);
-        let size = shared * self.points;
-        let first = (power * FUNCTIONS + function) * size;
-        &self.moments[first..first + size]
-    }
+    [levels, left].map(|of| DMatrix::from_vec(scores.len(), of.len() / scores.len(), of))
 }
 
 /// Numbers on the grid of both ln t, or of that of the first row alone, by what they are of.
-type Cache<K> = RefCell<HashMap<(K, bool), Rc<[f64]>>>;
+type Cache<K> = RefCell<HashMap<(K, bool), Rc<DMatrix<f64>>>>;
 
 /// Two rows of `keys` weights.
 pub(super) struct Rows {
     keys: f64,
     correlation: f64,
     both: [Rc<Row>; 2],
-    /// What scores of both rows share, and its weights.
-    shared: Vec<(f64, f64)>,
+    /// Weights of what scores of both rows share.
+    shared: DVector<f64>,
     /// μ on the grid of both ln t, or of the first row alone.
     grids: Cache<Monomial>,
     /// M to the number of keys that are not in the first so many blocks.
@@ -183,16 +156,19 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64, wanted: Wanted) -> Self {
-        let shared = trapezoidal_nodes(0.9, 7.0);
-        let loading = correlation.abs().min(1.0 - 1e-9).sqrt();
-        let row = |variance: f64, loading: f64| Rc::new(Row::new(variance, loading, keys, &shared, wanted));
+    pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
+        let loading = correlation.abs().sqrt();
+        // Both rows see what they share through functions that are e^(−t e^s) wide, blurred by what is each row's own.
+        let std = variances[0].max(variances[1]).sqrt();
+        let blurred = ((1.0 - correlation.abs()) / (1.0 + correlation.abs())).sqrt();
+        let shared = trapezoidal_nodes((1.0 / (std * loading)).max(1.5 * blurred).min(0.9), 7.0);
+        let row = |variance: f64, loading: f64| Rc::new(Row::new(variance, loading, keys, &shared));
         let first = row(variances[0], loading);
         let is_alike = variances[0].to_bits() == variances[1].to_bits() && correlation >= 0.0;
         let second = if is_alike { Rc::clone(&first) } else { row(variances[1], loading * correlation.signum()) };
-        let both = [first, second];
+        let shared = DVector::from_iterator(shared.len(), shared.iter().map(|&(_, weight)| weight));
         let (grids, others, products) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { keys, correlation, both, shared, grids, others, products }
+        Self { keys, correlation, both: [first, second], shared, grids, others, products }
     }
 
     /// Of the scores of both rows.
@@ -239,60 +215,54 @@ impl Rows {
             let choices: f64 = (0..blocks.len()).map(|taken| self.keys - taken as f64).product();
             if choices > 0.0 {
                 let others = self.others(blocks.len(), is_pair);
-                let grids: SmallVec<[Rc<[f64]>; 6]> = blocks.iter().map(|&block| self.grid(block, is_pair)).collect();
+                let grids: SmallVec<[_; 6]> = blocks.iter().map(|&block| self.grid(block, is_pair)).collect();
                 total += choices * summed(&others, &grids);
             }
         });
         // Powers of C that are none leave u at zero, where the last row is not integrated over.
-        let [first, second] = &self.both;
-        let of_pair = if c > 0 { second.step / factorial(c - 1) } else { 1.0 };
-        total * first.step / factorial(a - 1) * of_pair
+        let of_pair = if c > 0 { STEP / factorial(c - 1) } else { 1.0 };
+        total * STEP / factorial(a - 1) * of_pair
     }
 
     /// M^(L − m).
-    fn others(&self, blocks: usize, is_pair: bool) -> Rc<[f64]> {
+    fn others(&self, blocks: usize, is_pair: bool) -> Rc<DMatrix<f64>> {
         if let Some(powers) = self.others.borrow().get(&(blocks, is_pair)) {
             return Rc::clone(powers);
         }
-        let keys = self.keys - blocks as f64;
         let one = self.grid(mono(0, 0, 0, 0), is_pair);
-        let powers: Rc<[f64]> = one.iter().map(|&one| if one > 0.0 { one.powf(keys) } else { 0.0 }).collect();
+        let powers = Rc::new(if blocks == 0 {
+            one.map(|one| one.powf(self.keys))
+        } else {
+            self.others(blocks - 1, is_pair).component_div(&one)
+        });
         self.others.borrow_mut().insert((blocks, is_pair), Rc::clone(&powers));
         powers
     }
 
-    fn grid(&self, monomial: Monomial, is_pair: bool) -> Rc<[f64]> {
-        if let Some(grid) = self.grids.borrow().get(&(monomial, is_pair)) {
-            return Rc::clone(grid);
-        }
-        let [first, second] = &self.both;
-        let count = self.shared.len();
-        let own = first.of_monomial([monomial.a, monomial.z], count);
-        let weighted = |point: usize, x: usize| own[x * first.points + point] * self.shared[x].1;
-        let grid: Rc<[f64]> = if is_pair {
-            let others = second.of_monomial([monomial.c, monomial.y], count);
-            let mut grid = vec![0.0; first.points * second.points];
-            for (point, row) in grid.chunks_exact_mut(second.points).enumerate() {
-                for (x, others) in others.chunks_exact(second.points).enumerate() {
-                    let own = weighted(point, x);
-                    row.iter_mut().zip(others).for_each(|(sum, other)| *sum += own * other);
-                }
-            }
-            grid.into()
-        } else {
-            (0..first.points).map(|point| (0..count).map(|x| weighted(point, x)).sum()).collect()
+    fn grid(&self, monomial: Monomial, is_pair: bool) -> Rc<DMatrix<f64>> {
+        let new = || {
+            let ([first, second], of) = (&self.both, monomial);
+            let grid = if is_pair {
+                let mut own = first.moments([of.a, of.z]).transpose();
+                own.column_iter_mut().zip(&self.shared).for_each(|(mut column, &weight)| column *= weight);
+                own * &*second.moments([of.c, of.y])
+            } else {
+                first.expectations([of.a, of.z])
+            };
+            Rc::new(grid)
         };
-        self.grids.borrow_mut().insert((monomial, is_pair), Rc::clone(&grid));
-        grid
+        Rc::clone(self.grids.borrow_mut().entry((monomial, is_pair)).or_insert_with(new))
     }
 }
 
 /// Σ of the products of entries with the same index; the usual one to three grids are unrolled, which compilers vectorise.
-fn summed(others: &[f64], grids: &[Rc<[f64]>]) -> f64 {
-    match grids {
-        [a] => others.iter().zip(&**a).map(|(of, a)| of * a).sum(),
-        [a, b] => others.iter().zip(&**a).zip(&**b).map(|((of, a), b)| of * a * b).sum(),
-        [a, b, c] => others.iter().zip(&**a).zip(&**b).zip(&**c).map(|(((of, a), b), c)| of * a * b * c).sum(),
+fn summed(others: &DMatrix<f64>, grids: &[Rc<DMatrix<f64>>]) -> f64 {
+    let others = others.as_slice();
+    let grids: SmallVec<[&[f64]; 6]> = grids.iter().map(|grid| grid.as_slice()).collect();
+    match &*grids {
+        [a] => others.iter().zip(*a).map(|(of, a)| of * a).sum(),
+        [a, b] => others.iter().zip(*a).zip(*b).map(|((of, a), b)| of * a * b).sum(),
+        [a, b, c] => others.iter().zip(*a).zip(*b).zip(*c).map(|(((of, a), b), c)| of * a * b * c).sum(),
         _ => (0..others.len()).map(|at| grids.iter().fold(others[at], |of, grid| of * grid[at])).sum(),
     }
 }
@@ -324,7 +294,7 @@ mod tests {
     fn rows_obey_identities() {
         for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)]
         {
-            let rows = Rows::new([variance; 2], correlation, keys, Wanted::All);
+            let rows = Rows::new([variance; 2], correlation, keys);
             let of = |sums: &[Monomial]| rows.mean(&[(1.0, sums)]);
             let near = |got: f64, expected: f64| {
                 assert!((got - expected).abs() < 2e-3, "{variance} {correlation} {keys}: {got}, not {expected}");
