@@ -30,7 +30,7 @@ const STEPS: usize = 60;
 /// The largest entry of the longest step, in ln.
 const LONGEST: f64 = 1.0;
 /// A step whose largest entry is below this, in ln, is the last.
-const SHORTEST: f64 = 1e-4;
+const SHORTEST: f64 = 3e-4;
 /// Places that are remembered beside the present one.
 const OTHERS: usize = 16;
 
@@ -97,7 +97,7 @@ where
                 longest = (2.0 * longest).min(LONGEST);
                 mem::replace(&mut here, there)
             } else {
-                longest = 0.75 * step.amax();
+                longest = 0.5 * step.amax();
                 there
             };
             others.push_front(other);

@@ -102,8 +102,9 @@ impl Row {
 
     /// Its expectations, by ln t.
     fn expectations(&self, function: [u8; 2]) -> DMatrix<f64> {
-        let weights = DMatrix::from_fn(1, self.scores.len(), |_, z| self.scores[z].1);
-        weights * self.function(function)
+        let values = self.function(function);
+        let at_time = |t: usize| values.column(t).iter().zip(&self.scores).map(|(value, (_, weight))| value * weight).sum();
+        DMatrix::from_fn(1, values.ncols(), |_, t| at_time(t))
     }
 
     /// Its expectations where x is known, by x and ln t.

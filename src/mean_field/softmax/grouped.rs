@@ -24,6 +24,8 @@ use crate::mean_field::positions::Counts;
 /// Step in ln t, and of common scores where they vary enough: the trapezoidal rule is off by e^(−π²/step). Of long rows D is a small part of
 /// what is integrated.
 const STEP: f64 = 0.45;
+/// ln of a product of M_0 below which nothing is left; it only falls with t.
+const NOTHING: f64 = -45.0;
 /// Half-width of common scores, in standard deviations.
 const REACH: f64 = 7.0;
 
@@ -128,7 +130,8 @@ impl Group {
     /// Of m keys.
     fn new(m: f64, likeness: f64, given: &[Given], weights: &[f64]) -> Self {
         let (mut total, mut sums) = (0.0, [0.0; 11]);
-        for (given, weight) in given.iter().zip(weights) {
+        // M_0 falls with u.
+        for (given, weight) in given.iter().zip(weights).take_while(|(given, _)| m * given.ln > NOTHING) {
             let weight = weight * (m * given.ln).exp();
             total += weight;
             sums.iter_mut().zip(&given.products).for_each(|(sum, product)| *sum += weight * product);
@@ -179,8 +182,6 @@ impl Sums {
 
     /// Adds one t; none after it counts if false.
     fn add(&mut self, groups: &Counts, likeness: f64, given: &[Given], weights: &[f64]) -> bool {
-        /// ln ∏ F^N below which nothing is left; it only falls with t.
-        const NOTHING: f64 = -45.0;
         let all: Vec<Group> = groups.iter().map(|&(_, m)| Group::new(m, likeness, given, weights)).collect();
         let ln: f64 = groups.iter().zip(&all).map(|((count, _), group)| count * group.ln).sum();
         if ln < NOTHING {

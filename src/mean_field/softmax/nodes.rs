@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::overlaps::{Overlaps, overlaps};
-use super::table::{Factors, NODES, STEPS, ln, node, places};
+use super::table::{Factors, NODES, STEPS, ln};
 
 fn factors(place: [i32; 2]) -> Factors {
     let [n, w] = [0, 1].map(|axis| (STEPS[axis] * f64::from(place[axis])).exp());
@@ -44,7 +44,7 @@ pub(super) fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
 
 #[test]
 fn nodes_are_those_of_the_integrals() {
-    let [keys, variances] = places();
+    let [keys, variances] = NODES.places.clone();
     let all: Vec<[i32; 2]> = keys.flat_map(|n| variances.clone().map(move |w| [n, w])).collect();
     let integrated: Vec<Factors> = all.par_iter().map(|&place| factors(place)).collect();
     if std::env::var("SIGPROP_NODES").is_ok_and(|what| what == "write") {
@@ -52,9 +52,9 @@ fn nodes_are_those_of_the_integrals() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/mean_field/softmax/nodes.bin");
         return std::fs::write(path, bytes).expect("the file is writable");
     }
-    assert_eq!(integrated.len(), NODES.len());
+    assert_eq!(integrated.len(), NODES.factors.len());
     for (place, exact) in all.into_iter().zip(&integrated) {
-        for (got, exact) in node(place).iter().zip(exact) {
+        for (got, exact) in NODES.from(place)[0].iter().zip(exact) {
             assert!((got - exact).abs() <= 1e-9 * (1.0 + exact.abs()), "{place:?}: {got}, integrated {exact}");
         }
     }

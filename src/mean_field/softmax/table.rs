@@ -17,12 +17,32 @@ const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 /// ln of the four factors of a row, and the two powers.
 pub(super) type Factors = [f64; 6];
 
-/// The factors at all nodes, in the order of [`places`].
-pub(super) static NODES: LazyLock<Vec<Factors>> = LazyLock::new(|| {
+/// Factors at the nodes of a grid.
+pub(super) struct Nodes {
+    /// The nodes on each axis that interpolation between the ends of the grid needs.
+    pub(super) places: [RangeInclusive<i32>; 2],
+    /// Of ln n and ln w, which changes fastest.
+    pub(super) factors: Vec<Factors>,
+}
+
+pub(super) static NODES: LazyLock<Nodes> = LazyLock::new(|| {
+    let places = [0, 1].map(|axis| {
+        let [low, high] = ENDS[axis].map(|end| (end / STEPS[axis]).floor() as i32);
+        low - 2..=high + 3
+    });
     let (numbers, _) = include_bytes!("nodes.bin").as_chunks();
     let (factors, _) = numbers.as_chunks();
-    factors.iter().map(|factors| factors.map(f64::from_le_bytes)).collect()
+    Nodes { places, factors: factors.iter().map(|factors| factors.map(f64::from_le_bytes)).collect() }
 });
+
+impl Nodes {
+    /// The factors at this node, and at those behind it on the axis of ln w.
+    pub(super) fn from(&self, [n, w]: [i32; 2]) -> &[Factors] {
+        let [keys, variances] = &self.places;
+        let count = (variances.end() - variances.start() + 1) as usize;
+        &self.factors[(n - keys.start()) as usize * count + (w - variances.start()) as usize..]
+    }
+}
 
 /// What is known of rows.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +60,9 @@ impl Rows {
             smooth(of.ln().clamp(low, high) / STEPS[axis])
         });
         let mut sums = [0.0; 6];
-        for (i, &of_n) in n.1.iter().enumerate() {
-            for (j, &of_w) in w.1.iter().enumerate() {
+        for (place, &of_n) in (n.0..).zip(&n.1) {
+            for (of_w, factors) in w.1.iter().zip(NODES.from([place, w.0])) {
                 let weight = of_n * of_w;
-                let factors = node([n.0 + i as i32, w.0 + j as i32]);
                 sums.iter_mut().zip(factors).for_each(|(sum, &factor)| *sum += weight * factor);
             }
         }
@@ -91,20 +110,6 @@ pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
     (cell as i32 - 1, [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0])
-}
-
-/// The nodes on each axis that interpolation between the ends of the grid needs.
-pub(super) fn places() -> [RangeInclusive<i32>; 2] {
-    [0, 1].map(|axis| {
-        let [low, high] = ENDS[axis].map(|end| (end / STEPS[axis]).floor() as i32);
-        low - 2..=high + 3
-    })
-}
-
-pub(super) fn node(place: [i32; 2]) -> &'static Factors {
-    let [keys, variances] = places();
-    let count = (variances.end() - variances.start() + 1) as usize;
-    &NODES[(place[0] - keys.start()) as usize * count + (place[1] - variances.start()) as usize]
 }
 
 pub(super) fn ln(factor: f64) -> f64 {
