@@ -44,11 +44,11 @@ pub use predict::{
 };
 pub use recommend::recommend;
 
-/// The code of the README and of the book.
+/// The code of the book.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../README.md")]
-    struct Readme;
+    #[doc = include_str!("../docs/library.md")]
+    struct Library;
     #[doc = include_str!("../docs/concepts.md")]
     struct Concepts;
     #[doc = include_str!("../docs/extending.md")]
