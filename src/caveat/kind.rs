@@ -1,4 +1,4 @@
-//! Kinds of caveats: which numbers they are about, when they stand, what to do.
+//! Kinds of caveats: the numbers that they concern, when they apply, and advice.
 
 /// A kind of caveat.
 #[derive(Debug, PartialEq, Eq)]
@@ -7,11 +7,11 @@ pub struct CaveatKind {
     pub name: &'static str,
     /// The numbers that are less certain.
     pub quantity: &'static str,
-    /// What its size measures, if it has one.
+    /// The quantity that its size measures; empty if it has none.
     pub size: &'static str,
-    /// When it stands.
+    /// When it applies.
     pub about: &'static str,
-    /// What to do.
+    /// Advice.
     pub advice: &'static str,
 }
 
@@ -19,23 +19,23 @@ pub(super) static SHARP_ATTENTION: CaveatKind = CaveatKind {
     name: "sharp_attention",
     quantity: "gradients of queries and keys",
     size: "variance of scores before the softmax",
-    about: "Scores have a variance above 16, to which the rules of attention were checked.",
-    advice: "Draw queries and keys smaller or normalise them (--qk-norm); measure with `sigprop validate`.",
+    about: "Scores have a variance above 16; the rules of attention were checked up to there.",
+    advice: "Initialise queries and keys smaller or normalise them (--qk-norm); measure with `sigprop validate`.",
 };
 
 pub(super) static SMOOTH_SCORES: CaveatKind = CaveatKind {
     name: "smooth_scores",
     quantity: "gradients before the attention, weights of queries and keys",
-    size: "score variance of what near keys have in common, times its share",
-    about: "Scores of causal attention are sharp, and tokens are mostly averages over those before them.",
-    advice: "Draw queries and keys smaller, or values and outputs; measure with `sigprop validate`.",
+    size: "score variance of the common part of neighbouring keys, times its share",
+    about: "Scores of causal attention are sharp, and tokens are mostly averages over earlier tokens.",
+    advice: "Initialise queries and keys, or values and outputs, smaller; measure with `sigprop validate`.",
 };
 
 pub(super) static MEAN_AT_ACTIVATION: CaveatKind = CaveatKind {
     name: "mean_at_activation",
-    quantity: "second moments behind the activation, and gradients before it",
+    quantity: "second moments after the activation, and gradients before it",
     size: "mean over root mean square of the input",
-    about: "The input of an activation has a mean above a thousandth of its size; rules take it as Gaussian with mean 0.",
+    about: "The input of an activation has a mean above a thousandth of its size; the rules assume a Gaussian with mean 0.",
     advice: "Put a linear map or a norm between the two activations; measure with `sigprop validate`.",
 };
 
@@ -43,23 +43,23 @@ pub(super) static AVERAGED_BRANCHES: CaveatKind = CaveatKind {
     name: "averaged_branches",
     quantity: "gradients",
     size: "variance of ln |y|² by one mask",
-    about: "Stochastic depth drops more large branches than the 64 walks can follow one by one.",
+    about: "Stochastic depth drops more large branches than 64 passes can follow one by one.",
     advice: "Predict without --train, or measure with `sigprop validate --train`.",
 };
 
 pub(super) static RARE_SEQUENCES: CaveatKind = CaveatKind {
     name: "rare_sequences",
     quantity: "gradients",
-    size: "networks that an average has to be over",
-    about: "With stochastic depth, few sequences drop all that makes the stream long, and have most of the gradients.",
-    advice: "Compare with logarithms or medians of gradients, or drop less.",
+    size: "number of networks that an average needs",
+    about: "With stochastic depth, the few sequences that drop all large branches have most of the gradients.",
+    advice: "Compare logarithms or medians of gradients, or drop less.",
 };
 
 pub(super) static SECOND_ORDER: CaveatKind = CaveatKind {
     name: "second_order",
     quantity: "second moments, gradients and their ±",
     size: "standard deviation of ln |x|² between networks",
-    about: "ln |x|² has a variance above 0.25 between networks of one initialisation; two orders of it are followed.",
+    about: "ln |x|² has a variance above 0.25 between networks of one initialisation; the expansion has second order.",
     advice: "Read ± as a factor; measure with `sigprop validate`, or add norms or width.",
 };
 
@@ -68,14 +68,14 @@ pub(super) static INFINITE_WIDTH: CaveatKind = CaveatKind {
     quantity: "second moments, gradients and their ±",
     size: "standard deviation of ln |x|² between networks",
     about: "ln |x|² has a variance above 1 between networks of one initialisation: no expansion about the mean holds.",
-    advice: "Measure with `sigprop validate`; norms, more width or less depth make networks alike.",
+    advice: "Measure with `sigprop validate`; norms, more width or less depth reduce the fluctuations.",
 };
 
 pub(super) static COARSE_POSITIONS: CaveatKind = CaveatKind {
     name: "coarse_positions",
     quantity: "all numbers",
     size: "largest relative change from half as many positions",
-    about: "The finest grading of positions still changes numbers by more than a tenth.",
+    about: "Numbers still change by more than a tenth between the two finest subsets of positions.",
     advice: "Follow every position with --grading all.",
 };
 
@@ -91,31 +91,31 @@ pub(super) static TOKEN_JUST_READ: CaveatKind = CaveatKind {
     name: "token_just_read",
     quantity: "norm of the gradient, loss",
     size: "share of the softmax",
-    about: "Under a tied head, the token just read has much of the softmax.",
-    advice: "Draw embeddings or the head smaller, or untie them.",
+    about: "Under a tied head, the input token has much of the softmax.",
+    advice: "Initialise embeddings or the head smaller, or untie them.",
 };
 
 pub(super) static SCHEME: CaveatKind = CaveatKind {
     name: "scheme",
     quantity: "none: the network is not the one that the scheme was made for",
     size: "",
-    about: "The scheme was derived for another kind of network, or has a part that is not drawn.",
-    advice: "Change the network to what the scheme asks for, or take one that fits: `sigprop compare`.",
+    about: "The scheme was derived for another kind of network, or has a part that is not initialised.",
+    advice: "Change the network as the scheme requires, or choose a scheme that fits: `sigprop compare`.",
 };
 
 pub(super) static SCHEME_SCALE: CaveatKind = CaveatKind {
     name: "scheme_scale",
     quantity: "all numbers",
     size: "",
-    about: "The scheme has a factor in the forward pass, which a checkpoint does not hold, and the model does not have it.",
+    about: "The scheme has a factor in the forward pass. Checkpoints do not store it, and the model does not have it.",
     advice: "Give the scheme that the model was trained with.",
 };
 
 pub(super) static CONFIG: CaveatKind = CaveatKind {
     name: "config",
-    quantity: "those of the part that is named",
+    quantity: "numbers of the named part",
     size: "",
-    about: "A key of the config changes the network and is not followed.",
+    about: "A key of the config changes the network and is not supported.",
     advice: "See `--explain-import` for all that was read.",
 };
 
@@ -123,23 +123,23 @@ pub(super) static DEPENDENT_WEIGHTS: CaveatKind = CaveatKind {
     name: "dependent_weights",
     quantity: "token correlations and gradients",
     size: "",
-    about: "Tensors of the checkpoint are copies of each other or correlated; predictions take them as independent.",
-    advice: "Draw the copies again.",
+    about: "Tensors of the checkpoint are copies of each other or correlated; predictions assume independent tensors.",
+    advice: "Initialise the copies again.",
 };
 
 pub(super) static HEAVY_TAILS: CaveatKind = CaveatKind {
     name: "heavy_tails",
-    quantity: "second moments behind activations and norms",
+    quantity: "second moments after activations and norms",
     size: "excess kurtosis of outputs",
     about: "Weights have heavy tails and are few per output, so that outputs are not Gaussian.",
-    advice: "Draw from a normal or uniform distribution.",
+    advice: "Use a normal or uniform distribution.",
 };
 
 pub(super) static UNREAD_TYPE: CaveatKind = CaveatKind {
     name: "unread_type",
-    quantity: "all numbers behind the tensor",
+    quantity: "all numbers after the tensor",
     size: "",
-    about: "Entries of a type that is not read have the initialisation in their place.",
+    about: "The entries have a type that cannot be read; the prediction uses the initialisation.",
     advice: "Convert them to F32, F16 or BF16.",
 };
 
@@ -153,33 +153,33 @@ pub(super) static NO_PLACE: CaveatKind = CaveatKind {
 
 pub(super) static MEAN_OF_WEIGHTS: CaveatKind = CaveatKind {
     name: "mean_of_weights",
-    quantity: "second moments and correlations behind the tensor",
+    quantity: "second moments and correlations after the tensor",
     size: "share of E w² that is (E w)²",
-    about: "The mean of the entries of a tensor is not zero; predictions take it for spread.",
-    advice: "Subtract it, or read the numbers behind it with this error.",
+    about: "The mean of the entries of a tensor is not zero; predictions count it as variance.",
+    advice: "Subtract it, or allow for this error in the numbers after it.",
 };
 
 pub(super) static UNEVEN_GAINS: CaveatKind = CaveatKind {
     name: "uneven_gains",
     quantity: "gradients",
     size: "features that carry the gradient",
-    about: "Gains of norms vary so much between features that few carry what skip connections pass.",
+    about: "Gains of norms vary so much between features that a few features carry the gradient.",
     advice: "Compare with medians; one network's gradient is typically smaller.",
 };
 
 pub(super) static UNEVEN_ROWS: CaveatKind = CaveatKind {
     name: "uneven_rows",
-    quantity: "the stream where tokens of large rows are read, correlations of the loss's gradient",
+    quantity: "the stream where tokens have large rows, correlations of the loss's gradient",
     size: "largest standard deviation of rows over the smallest",
     about: "Rows of a table or of a head have standard deviations that differ by more than a factor of 1.5.",
-    advice: "Draw the rows again with the standard deviation of the others.",
+    advice: "Initialise the rows again with the standard deviation of the others.",
 };
 
 pub(super) static SHARED_TENSOR: CaveatKind = CaveatKind {
     name: "shared_tensor",
     quantity: "second moments, token correlations, gradients of the tensor",
     size: "largest share by which second moments may be larger",
-    about: "Several sites use one tensor (a table of embeddings and its head aside); predictions take each use as independent.",
+    about: "Several sites use one tensor (other than embeddings with a tied head); predictions treat each use as independent.",
     advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
 };
 

@@ -30,7 +30,7 @@ impl Caveat {
         Self { site: site.into(), sites, condition }
     }
 
-    /// What is outside its range, and what that does to which numbers.
+    /// The quantity that is outside its range, and the effect on the numbers.
     pub fn text(&self) -> String {
         self.condition.text()
     }
@@ -116,7 +116,7 @@ impl Condition {
         }
     }
 
-    /// How far outside, in what [`CaveatKind::size`] says.
+    /// How far the network is outside the range; [`CaveatKind::size`] says in which quantity.
     pub fn size(&self) -> Option<f64> {
         match self {
             &(Self::SharpAttention(size)
@@ -141,7 +141,7 @@ impl Condition {
         }
     }
 
-    /// What is outside its range, and what that does to which numbers.
+    /// The quantity that is outside its range, and the effect on the numbers.
     fn text(&self) -> String {
         match self {
             Self::SharpAttention(variance) => format!(
@@ -149,36 +149,36 @@ impl Condition {
                 short(*variance)
             ),
             Self::SmoothScores(variance) => format!(
-                "what near keys have in common has a score variance of {}. Gradients before this attention may be 10 to 25 % \
-                 too small",
+                "the common part of neighbouring keys has a score variance of {}. Gradients before this attention may be 10 to \
+                 25 % too small",
                 short(*variance)
             ),
             Self::MeanAtActivation(share) => format!(
-                "the input of an activation has a mean of {} of its size and is taken as Gaussian with mean 0. Second moments \
-                 behind it may be off by up to twice that share",
+                "the mean of an activation's input is {} of its root mean square, and the prediction assumes a mean of 0. Second \
+                 moments after it may be off by up to twice that share",
                 short(*share)
             ),
             Self::AveragedBranches(variance) => format!(
-                "branches that are dropped are averaged over where they add up, not behind the norms that follow. Each may \
-                 make gradients too small by a share of {}",
+                "some dropped branches are averaged where they are added, before the norms that follow. Each may make gradients \
+                 too small by a share of {}",
                 short(*variance)
             ),
             Self::RareSequences(networks) => format!(
-                "few sequences, which drop what makes streams long, have most of the gradients. Averages over fewer than {} \
-                 networks come out smaller",
+                "a few sequences, those that drop the largest branches, have most of the gradients. Averages over fewer than {} \
+                 networks are usually smaller",
                 short(*networks)
             ),
             Self::SecondOrder(deviation) => format!(
-                "signals differ by a factor from network to network (standard deviation of ln |x|² {}), of which two orders \
-                 are followed. Numbers may be off by a share of {}",
+                "signals fluctuate strongly between networks (standard deviation of ln |x|² {}), and the expansion has second \
+                 order. Numbers may be off by a share of {}",
                 short(*deviation),
                 short(deviation.powi(4) / 8.0)
             ),
             Self::InfiniteWidth(deviation) => {
                 let deviation = if deviation.is_finite() { short(*deviation) } else { "beyond all numbers".to_owned() };
                 format!(
-                    "signals differ by a factor from network to network (standard deviation of ln |x|² {deviation}). What \
-                     finite width adds is left out: numbers are those of infinite width, ± of leading order"
+                    "signals differ by a factor between networks (standard deviation of ln |x|² {deviation}). The corrections \
+                     of finite width are left out: numbers are those of infinite width, ± has leading order"
                 )
             }
             Self::CoarsePositions(positions, seq_len, difference) => format!(
@@ -190,44 +190,44 @@ impl Condition {
                  differs by about 1/√{read} of the differences between sequences"
             ),
             Self::TokenJustRead(share) => format!(
-                "the token just read has {} of the softmax, which makes tokens of equal ids more alike than is followed. The \
-                 gradient norm is 5 to 15 % too small, the loss within 2 %",
+                "the input token has {} of the softmax, so gradients of equal ids are more similar than predicted. The gradient \
+                 norm is 5 to 15 % too small, the loss within 2 %",
                 short(*share)
             ),
             Self::Scheme(why) | Self::SchemeScale(why) | Self::Config(why) => why.clone(),
-            Self::DependentWeights => "weights are equal or correlated, which the prediction takes as independent. Token \
-                                       correlations and gradients can be off by any factor"
+            Self::DependentWeights => "weights are equal or correlated, and the prediction assumes that they are independent. \
+                                       Token correlations and gradients can be off by any factor"
                 .to_owned(),
             Self::HeavyTails(kurtosis, excess) => format!(
-                "heavy tails (kurtosis {}) in few weights per output, whose outputs have an excess kurtosis of up to {}. \
-                 Behind activations and norms, second moments can be off by a similar share",
+                "weights have heavy tails (kurtosis {}) and are few per output, so that outputs have an excess kurtosis of up to \
+                 {}. After activations and norms, second moments can be off by a similar share",
                 short(*kurtosis),
                 short(*excess)
             ),
             Self::UnreadType(dtype) => format!(
-                "entries of type {dtype} are not read. The prediction has the initialisation in their place"
+                "entries of type {dtype} cannot be read. The prediction uses the initialisation for them"
             ),
             Self::NoPlace(size) => format!(
                 "the network of the config has no parameter of this name. The prediction leaves it out (√E w² {})",
                 short(*size)
             ),
             Self::MeanOfWeights(share) => format!(
-                "the mean of the entries is not zero, and the prediction takes it for spread. Second moments or \
-                 correlations behind it may be off by a share of up to {}",
+                "the mean of the entries is not zero, and the prediction counts it as variance. Second moments or correlations \
+                 after it may be off by a share of up to {}",
                 short(*share)
             ),
-            Self::UnevenGains(_) => "gains vary so much between features that single features carry most of what skip \
-                                     connections pass through these norms. The predicted gradient is the mean over \
-                                     networks; one network's is typically smaller, by orders of magnitude in deep stacks"
+            Self::UnevenGains(_) => "gains vary so much between features that single features carry most of the gradient \
+                                     through these norms. The predicted gradient is the mean over networks; that of a \
+                                     single network is typically smaller, by orders of magnitude in deep stacks"
                 .to_owned(),
             Self::UnevenRows(ratio) => format!(
-                "standard deviations of rows differ by a factor of {}. The loss and its gradient norm count rows as they are, \
-                 within about 10 %; the stream is that of average rows, and sequences with many tokens of large rows differ",
+                "standard deviations of rows differ by a factor of {}. The loss and its gradient norm include this, within about \
+                 10 %; the stream is that of average rows, and sequences with many tokens of large rows differ",
                 short(*ratio)
             ),
             Self::SharedTensor(uses, share) => format!(
-                "{uses} sites use this tensor, and the prediction takes each for an independent one. Second moments may be \
-                 larger by a share of up to {}, gradients of the tensor by a factor of up to {uses}",
+                "{uses} sites use this tensor, and the prediction treats each use as independent. Second moments may be larger by \
+                 a share of up to {}, gradients of the tensor by a factor of up to {uses}",
                 short(*share)
             ),
         }

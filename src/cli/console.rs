@@ -1,4 +1,4 @@
-//! What is said beside the data: on stderr, and in colour where that is wanted.
+//! Messages next to the data: on standard error, in colour if wanted.
 
 use std::{
     env,
@@ -35,7 +35,7 @@ pub(crate) enum Loudness {
     /// Only data and errors.
     Quiet,
     Normal,
-    /// What the run was like, too.
+    /// Details of the run, too.
     Verbose,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Console<'a> {
     loudness: Loudness,
     color: ColorChoice,
     invocation: &'a Invocation,
-    /// Who takes what would be printed, if a program runs the command.
+    /// The program that runs the command, which takes the output; `None` for a user.
     caller: Option<&'a Caller>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Console<'a> {
         Self::new(ColorChoice::Auto, Loudness::Normal, invocation)
     }
 
-    /// The same for a program that runs the command.
+    /// This console for a program that runs the command.
     pub(crate) fn called_by(self, caller: &'a Caller) -> Self {
         Self { caller: Some(caller), ..self }
     }
@@ -88,12 +88,12 @@ impl<'a> Console<'a> {
         write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
     }
 
-    /// What is asked for.
+    /// The command line with its settings.
     pub(crate) fn invocation(self) -> &'a Invocation {
         self.invocation
     }
 
-    /// Tells what came from elsewhere than the command line.
+    /// Reports settings from elsewhere than the command line.
     pub(crate) fn tell_settings(self) {
         let Invocation { settings, notes, details, .. } = self.invocation;
         for text in settings {
@@ -117,19 +117,19 @@ impl<'a> Console<'a> {
         self.say(AnsiColor::Red.on_default().bold(), "failed", text);
     }
 
-    /// What whoever runs the command should know.
+    /// Information for the user, unless quiet.
     pub(crate) fn note(self, text: &str) {
         if !self.is_quiet() {
             self.say(AnsiColor::Cyan.on_default(), "note", text);
         }
     }
 
-    /// Whether everything is shown (-v).
+    /// Returns true if everything is shown (-v).
     pub(crate) fn is_verbose(self) -> bool {
         self.loudness == Loudness::Verbose
     }
 
-    /// What only those want to know who ask for it.
+    /// Details that `-v` shows.
     pub(crate) fn detail(self, text: &str) {
         if self.is_verbose() {
             self.say(AnsiColor::BrightBlack.on_default(), "info", text);
@@ -151,7 +151,7 @@ impl<'a> Console<'a> {
         bar
     }
 
-    /// The same of work whose end is not known.
+    /// A progress bar for work of unknown length.
     pub(crate) fn waiting(self, template: &str) -> ProgressBar {
         self.bar(template, ProgressBar::no_length())
     }
@@ -171,7 +171,7 @@ impl<'a> Console<'a> {
         bar
     }
 
-    /// How to colour what goes to `stream`.
+    /// How to colour text that goes to `stream`.
     pub(crate) fn paint(self, stream: &impl IsTerminal) -> Paint {
         Paint(match self.color {
             ColorChoice::Always => true,
@@ -218,8 +218,7 @@ pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write
         let mark = paint.text(style(finding.severity), &format!("{mark:>2}"));
         write_indented(&format!("  {mark} "), 5, &finding.text, out)?;
     }
-    // What no initialisation knows.
-    writeln!(out, "(of the first step; what optimiser and learning rate make of it: --first-update)")
+    writeln!(out, "(The verdict describes the network at initialisation. The effect of an optimiser step: --first-update)")
 }
 
 fn style(severity: Severity) -> Style {

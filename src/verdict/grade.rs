@@ -109,14 +109,14 @@ fn care(finding: &Finding) -> String {
         }
         Kind::Backward(_) => format!("gradients grow ×{size} towards the input, a warm-up and clipping help"),
         Kind::Collapse => {
-            format!("tokens nearly alike (correlation {}), what tells them apart learns slowly", short(finding.value))
+            format!("tokens nearly identical (correlation {}), their differences are learned slowly", short(finding.value))
         }
         Kind::EntropyCollapse => "sharp attention, smaller query and key weights help".to_owned(),
         Kind::Uneven if finding.value == f64::INFINITY => {
             "weight gradients that are zero to rounding in some blocks".to_owned()
         }
         Kind::Uneven => format!("weight gradients differ ×{size} between blocks, a smaller ε of Adam helps"),
-        Kind::NoGradient => "parameters without a gradient, which stay as they are".to_owned(),
+        Kind::NoGradient => "parameters that get no gradient and never change".to_owned(),
         Kind::Overflow | Kind::Underflow => "too narrow a float format, bf16 or f32 rather than fp16".to_owned(),
         Kind::PositionsDrownTokens => format!(
             "positions drown tokens ({} % of the embeddings), a larger token table or smaller positions help",

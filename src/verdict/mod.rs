@@ -100,7 +100,7 @@ impl Failure {
             Self::Explosion => "signals or gradients explode",
             Self::Vanishing => "signals or gradients vanish",
             Self::Collapse => "tokens become copies of each other",
-            Self::EntropyCollapse => "attention looks at one token",
+            Self::EntropyCollapse => "attention attends to one token",
         }
     }
 }

@@ -105,7 +105,7 @@ fn the_grade_is_that_of_the_worst_finding() {
         (alike.grade, alike.headline.as_str()),
         (
             Grade::TrainableWithCare,
-            "trainable with care: tokens nearly alike (correlation 0.95), what tells them apart learns slowly"
+            "trainable with care: tokens nearly identical (correlation 0.95), their differences are learned slowly"
         )
     );
 }
@@ -291,7 +291,7 @@ fn gradients_are_uneven_between_the_blocks_of_one_weight() {
     assert_eq!(finding.severity, Severity::Notice);
     // A weight without any gradient is a finding of its own.
     assert!(
-        uneven.headline.ends_with("with care: parameters without a gradient, which stay as they are"),
+        uneven.headline.ends_with("with care: parameters that get no gradient and never change"),
         "{uneven:?}"
     );
     assert_eq!(find(&verdict(1.0 / 99.0), Kind::Even).len(), 1);

@@ -247,7 +247,7 @@ fn waiting(block: Option<i64>) -> Finding {
         kind: Kind::Backward(Trend::Vanishes),
         severity: Severity::Notice,
         text: "backward waits: the head starts at zero and lets gradients through from the second step on".to_owned(),
-        rule: "gradient variance exactly zero behind the last block".to_owned(),
+        rule: "gradient variance exactly zero after the last block".to_owned(),
         block,
         value: f64::NEG_INFINITY,
     }
