@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::numerals::short;
 
-/// A condition under which numbers are less certain, and where it was met.
+/// A condition under which numbers are less certain, and the place where it occurred.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Caveat {
     /// Path of the first site, or name of the first tensor, that it concerns.
     pub site: String,
-    /// How many it concerns.
+    /// The number of sites that it concerns.
     pub sites: usize,
-    /// What was met.
+    /// The condition.
     pub condition: Condition,
 }
 
 impl Caveat {
-    /// Of one site.
+    /// Returns the caveat for one site.
     pub fn at(site: impl Into<String>, condition: Condition) -> Self {
         Self::of(site, 1, condition)
     }
 
-    /// Of several.
+    /// Returns the caveat for several sites, the first of which is named.
     pub fn of(site: impl Into<String>, sites: usize, condition: Condition) -> Self {
         Self { site: site.into(), sites, condition }
     }
@@ -41,22 +41,22 @@ impl Caveat {
     }
 }
 
-/// What was met, with its size.
+/// A condition with its size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Condition {
     /// E s² of the scores of an attention.
     SharpAttention(f64),
-    /// The score variance of what near keys have in common.
+    /// The score variance of the common part of neighbouring keys.
     SmoothScores(f64),
     /// E x/√(E x²) of the input of an activation.
     MeanAtActivation(f64),
     /// Variance v of ln |y|² by the mask of one branch: to first order E 1/|y|², which gradients go with, is larger by a share v.
     AveragedBranches(f64),
-    /// How many networks have to be averaged over.
+    /// The number of networks that an average needs.
     RareSequences(f64),
     /// Standard deviation s of ln |x|² between networks: of Gaussian logarithms, second order leaves s⁴/8 of E |x|² out.
     SecondOrder(f64),
-    /// The same where no expansion holds.
+    /// This standard deviation where no expansion holds.
     InfiniteWidth(f64),
     /// Positions that are followed, of how many, and by how much fewer of them change numbers.
     CoarsePositions(usize, usize, f64),

@@ -54,7 +54,7 @@ impl<'a> Console<'a> {
         Self { loudness, color, invocation, caller: None }
     }
 
-    /// One for what goes wrong before flags are known.
+    /// A console for errors that occur before the flags are known.
     pub(crate) fn before(invocation: &'a Invocation) -> Self {
         Self::new(ColorChoice::Auto, Loudness::Normal, invocation)
     }
@@ -193,7 +193,7 @@ impl<'a> Console<'a> {
     }
 }
 
-/// Whether to colour.
+/// True if text is coloured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(pub(crate) bool);
 

@@ -1,9 +1,9 @@
-//! Whether tokens become copies of each other.
+//! Judges if tokens become copies of each other.
 //!
 //! # Rule
 //!
-//! Attention has nothing to choose from between copies, and averages what still differs. Where nothing attends, what differs
-//! is lost as gradients are, in blocks that vanish: alike inputs alone are a warning.
+//! Attention cannot choose between copies, and averages the remaining differences. Where nothing attends, differences are
+//! lost in the way gradients are, in blocks that vanish: similar inputs alone are a warning.
 //!
 //! # Source
 //!
@@ -21,7 +21,7 @@ const COLLAPSED: f64 = 0.99;
 /// Tokens above this correlation after the last block are nearly copies.
 const NEARLY_COLLAPSED: f64 = 0.9;
 
-/// Judges the correlation between tokens of a network that attends or does not; `None` where it is not told.
+/// Judges the correlation between tokens of a network that attends or does not; `None` if it is unknown.
 pub(super) fn judge(profile: &Profile, attends: bool) -> Option<Finding> {
     let correlation = |row: &SiteRow| row.value(Quantity::TokenCorrelation).map(|cell| cell.value());
     let (first, last) = (correlation(profile.rows.first()?)?, correlation(profile.rows.last()?)?);

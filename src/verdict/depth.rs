@@ -1,14 +1,14 @@
-//! Whether depth is where more of it still buys more than width does.
+//! Judges if more depth still buys more expressiveness than more width.
 //!
 //! # Rule
 //!
 //! Self-attention of L < log₃ d blocks separates its input doubly exponentially better with depth than with width; beyond,
-//! both buy alike.
+//! both have a similar effect.
 //!
 //! # Assumptions
 //!
-//! Attention without softmax, norms or feed-forward network: a bound on what a network can express, with the best weights there are.
-//! It says nothing of how one trains or starts.
+//! Attention without softmax, norms or feed-forward network. The bound is on the expressiveness with the best possible weights;
+//! it says nothing about training or initialisation.
 //!
 //! # Source
 //!
@@ -17,7 +17,7 @@
 use super::{Finding, Kind, Severity};
 use crate::numerals::short;
 
-/// Compares blocks with width; `None` of what does not attend.
+/// Compares blocks with width; `None` for networks without attention.
 pub(super) fn judge(n_blocks: usize, width: usize, attends: bool) -> Option<Finding> {
     let bound = (width as f64).ln() / 3_f64.ln();
     let (is, means) = if n_blocks as f64 > bound {

@@ -1,8 +1,8 @@
-//! Whether attention still looks at many tokens.
+//! Judges if attention still attends to many tokens.
 //!
 //! # Rule
 //!
-//! A row of attention weights A looks at 1/Σ A² tokens. Scores that are Gaussian with variance w between n keys are a
+//! A row of attention weights A attends to 1/Σ A² tokens. Scores that are Gaussian with variance w between n keys are a
 //! random energy model: from w = ½ ln n on, where 1/Σ A² = √n, ΣA² belongs to the few largest scores instead of to
 //! all (the partition function of 2s freezes); from w = 2 ln n on so do the weights themselves, and 1/Σ A² falls to
 //! one.
@@ -16,13 +16,13 @@ use super::{Finding, Kind, Severity};
 use crate::AttentionRow;
 use crate::numerals::short;
 
-/// A query that looks at fewer tokens has one left. Where most attentions mix tokens, others learn to.
+/// A query that attends to fewer tokens effectively has one left. Where most attentions mix tokens, the others learn to.
 const COLLAPSED: f64 = 2.0;
 
-/// Queries that see fewer tokens cannot tell.
+/// Queries with fewer tokens in view are not judged.
 const FEWEST_KEYS: f64 = 8.0;
 
-/// The attention that looks at the smallest part of what it sees.
+/// The attention that attends to the smallest part of its view.
 pub(crate) fn sharpest(attentions: &[AttentionRow]) -> Option<&AttentionRow> {
     let share = |row: &AttentionRow| row.attended / row.in_view;
     judged(attentions).min_by(|one, other| share(one).total_cmp(&share(other)))
@@ -32,7 +32,7 @@ fn judged(attentions: &[AttentionRow]) -> impl Iterator<Item = &AttentionRow> {
     attentions.iter().filter(|row| row.in_view >= FEWEST_KEYS)
 }
 
-/// Judges the sharpest attention, and fails where most look at one token; `None` where there is none.
+/// Judges the sharpest attention, and fails where most attend to one token; `None` without attention.
 pub(super) fn judge(attentions: &[AttentionRow]) -> Option<Finding> {
     let AttentionRow { layer, site, attended, in_view, .. } = sharpest(attentions)?;
     let (tokens, seen) = (short(*attended), short(*in_view));

@@ -1,4 +1,4 @@
-//! One statement about a network: what it is about, how bad it is, and the rule that says so.
+//! One statement about a network: its subject, its severity, and its rule.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::{Failure, Trend};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Fine,
     /// Worth knowing: a usual optimiser absorbs it.
     Notice,
@@ -20,7 +20,7 @@ pub enum Severity {
     Failure,
 }
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Size of the activations from block to block.
@@ -31,9 +31,9 @@ pub enum Kind {
     Collapse,
     /// Tokens stay distinct.
     Distinct,
-    /// Attention looks at few tokens, or at one.
+    /// Attention attends to few tokens, or to one.
     EntropyCollapse,
-    /// Attention looks at many tokens.
+    /// Attention attends to many tokens.
     Attends,
     /// Weight gradients differ much between blocks.
     Uneven,
@@ -53,33 +53,33 @@ pub enum Kind {
     Depth,
     /// Positions have nearly all of the sum of embeddings.
     PositionsDrownTokens,
-    /// Loss of the first step against that of guessing.
+    /// The loss of the first step, compared with that of equal logits.
     Start,
 }
 
 /// One statement about the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What it is about.
+    /// The subject.
     pub kind: Kind,
     /// How bad it is.
     pub severity: Severity,
     /// The statement as a sentence.
     pub text: String,
-    /// The rule behind it.
+    /// The rule that it follows from.
     pub rule: String,
     /// Index of the block where it happens, extrapolated beyond the last one; −1 is the input.
     pub block: Option<i64>,
-    /// The number behind it: ln of the total factor for trends (−∞ for exact zeros), the token
+    /// The number that it follows from: ln of the total factor for trends (−∞ for exact zeros), the token
     /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, the number of
     /// tensors without a gradient, ln of the
     /// largest entry or sum of squares at `block` for ranges, blocks beyond log₃ width, the share of the token table, the loss over
-    /// that of guessing.
+    /// that of equal logits.
     pub value: f64,
 }
 
 impl Finding {
-    /// Whether all is as it should be.
+    /// Returns true if the finding is no problem.
     pub fn is_fine(&self) -> bool {
         self.severity == Severity::Fine
     }

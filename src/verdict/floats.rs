@@ -1,4 +1,4 @@
-//! Whether activations fit the float formats networks are trained in.
+//! Judges if activations fit the float formats of training.
 
 use sigprop_stack::{Quantity, SiteRow};
 
@@ -8,7 +8,7 @@ use crate::logarithms::ln_sum;
 /// The range of a float format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Format {
-    /// What it is called.
+    /// The name of the format.
     pub name: &'static str,
     /// Largest finite number.
     pub max: f64,
@@ -52,7 +52,7 @@ struct Level {
 }
 
 impl Level {
-    /// `None` for what is not told or exactly zero.
+    /// `None` for numbers that are unknown or exactly zero.
     fn of(row: &SiteRow, shape: Shape) -> Option<Self> {
         let variance = row.value(Quantity::Variance).filter(|variance| !variance.is_zero())?.ln_abs();
         let mean = row.value(Quantity::Mean).map_or(f64::NEG_INFINITY, |mean| mean.ln_abs());
@@ -66,14 +66,14 @@ impl Level {
     }
 }
 
-/// What a format makes of a stack.
+/// The effect of a format on a stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     /// The largest entry exceeds the format at this block, which may lie beyond the last one.
     Overflows(i64),
     /// Typical entries lose digits from one block on, and are zero from another on.
     Underflows { digits: i64, zero: Option<i64> },
-    /// All fits.
+    /// Everything fits.
     Fits,
 }
 

@@ -1,4 +1,4 @@
-//! The verdict in one word, and what a network that can be trained asks for.
+//! The verdict in one word, and the care that a network needs.
 //!
 //! # Rule
 //!
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use super::{Finding, Kind, Severity, Trend, factor};
 use crate::numerals::short;
 
-/// Whether a network can be trained.
+/// The trainability of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// As it is.
+    /// The network can be trained as it is.
     Healthy,
-    /// With the care that the headline names.
+    /// The network can be trained with the care that the headline names.
     TrainableWithCare,
-    /// Not as it is.
+    /// The network cannot be trained as it is.
     NotTrainable,
 }
 
@@ -96,7 +96,7 @@ fn failure(finding: &Finding) -> String {
     }
 }
 
-/// What a warning says and asks for, in a few words.
+/// The problem of a warning and its remedy, in a few words.
 fn care(finding: &Finding) -> String {
     let size = factor(finding.value.abs());
     match finding.kind {

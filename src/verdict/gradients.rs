@@ -1,10 +1,10 @@
-//! Whether the weights of all blocks learn at one pace.
+//! Judges if the weights of all blocks learn at one pace.
 //!
 //! # Rule
 //!
-//! Weight matrices that are called alike but for their block have one shape, so that the norms of their gradients
+//! Weight matrices with the same name in different blocks have one shape, so that the norms of their gradients
 //! differ like √E (dL/dW)². A clip of the global norm keeps their ratio, one learning rate of SGD makes it that of
-//! their updates, and Adam takes it off until ε or rounding is met.
+//! their updates, and Adam removes it until ε or rounding is reached.
 //!
 //! # Source
 //!
@@ -38,7 +38,7 @@ impl Spread {
         Self::all(weights).into_iter().max_by(|one, other| one.ln_ratio.total_cmp(&other.ln_ratio))
     }
 
-    /// Those of all weight matrices that have a gradient, by name.
+    /// Norms of the gradients of all weight matrices that have one, by name.
     pub(crate) fn all(weights: &[WeightRow]) -> Vec<Self> {
         let mut ranges: BTreeMap<(&str, &str), [f64; 2]> = BTreeMap::new();
         let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
@@ -54,12 +54,12 @@ impl Spread {
     }
 }
 
-/// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for what is in no block.
+/// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for names outside blocks.
 pub(crate) fn over_blocks(tensor: &str) -> Option<String> {
     around_block(tensor).map(starred)
 }
 
-/// What a name has before and behind `blocks.3.`.
+/// The parts of a name before and after `blocks.3.`.
 fn around_block(tensor: &str) -> Option<(&str, &str)> {
     let (before, rest) = tensor.split_once("blocks.")?;
     let (_, path) = rest.split_once('.')?;

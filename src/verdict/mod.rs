@@ -1,6 +1,6 @@
-//! What a prediction means, in plain words.
+//! The meaning of a prediction, in plain words.
 //!
-//! Everything is judged on the stream, from what enters block 0 to the output of the last block; a
+//! Everything is judged on the stream, from the input of block 0 to the output of the last block; a
 //! final norm, which hides the size of the stream, is left out.
 
 mod collapse;
@@ -35,10 +35,10 @@ pub(crate) use profile::Profile;
 pub use trend::Trend;
 pub(crate) use trend::rate;
 
-/// The node that makes a stream of its source.
+/// The node that turns a source into a stream.
 const EMBEDDINGS: &str = "embeddings";
 
-/// What the float ranges depend on beside the moments.
+/// The numbers besides moments that the float ranges depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Features of a token.
@@ -48,7 +48,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of the stream that the gradient goes through, behind what embeds its source.
+    /// The shape of the stream that the gradient passes, after the embedding of its source.
     pub fn of(stack: &Stack) -> Self {
         let stream = &stack.streams[stack.gradient.stream];
         let source = Self { width: stream.source.width(), seq_len: stream.seq_len };
@@ -76,7 +76,7 @@ pub enum Failure {
     Vanishing,
     /// Tokens become copies.
     Collapse,
-    /// Attention looks at one token.
+    /// Attention attends to one token.
     EntropyCollapse,
 }
 
@@ -94,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// What it is, for help texts.
+    /// The description for help texts.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Explosion => "signals or gradients explode",
@@ -105,10 +105,10 @@ impl Failure {
     }
 }
 
-/// Everything there is to say.
+/// All findings with the grade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Whether the network can be trained.
+    /// The trainability of the network.
     pub grade: Grade,
     /// The grade and its reasons in a few words.
     pub headline: String,
@@ -117,13 +117,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges what was predicted for a stack, and the loss it starts with where it has a head, for training in the widest of
+    /// Judges the prediction for a stack, and its first loss if it has a head, for training in the widest of
     /// [`FORMATS`].
     pub fn of(prediction: &Prediction, shape: Shape, loss: Option<&Loss>) -> Self {
         Self::in_format(prediction, shape, loss, &FORMATS[FORMATS.len() - 1])
     }
 
-    /// Judges what was predicted for a stack that is trained in `format`, beyond which nothing is a number.
+    /// Judges the prediction for a stack that is trained in `format`; numbers beyond its range overflow.
     pub fn in_format(prediction: &Prediction, shape: Shape, loss: Option<&Loss>, format: &Format) -> Self {
         let profiles = Profile::all(&prediction.table);
         let attends = !prediction.attentions.is_empty();
@@ -161,7 +161,7 @@ impl Verdict {
         self.findings.iter().find(|finding| finding.severity == worst)
     }
 
-    /// The failure modes found, each with the finding that says so.
+    /// The failure modes found, each with its finding.
     pub fn failures(&self) -> Vec<(Failure, &Finding)> {
         let failing = self.findings.iter().filter(|finding| finding.severity == Severity::Failure);
         failing.filter_map(|finding| Some((finding.kind.failure()?, finding))).collect()

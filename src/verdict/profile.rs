@@ -2,7 +2,7 @@
 
 use sigprop_stack::{SiteRow, SiteTable};
 
-/// The sites of one stream from what enters block 0 to the output of the last block.
+/// The sites of one stream from the input of block 0 to the output of the last block.
 pub(crate) struct Profile<'t> {
     pub(crate) stream: Option<&'t str>,
     pub(crate) rows: Vec<&'t SiteRow>,

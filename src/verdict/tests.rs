@@ -240,7 +240,7 @@ fn attending(rows: Vec<AttentionRow>) -> Verdict {
     Verdict::of(&Prediction { table, attentions: rows, ..Prediction::default() }, SHAPE, None)
 }
 
-/// √256 = 16; the sharpest in proportion to what it sees counts; a handful of tokens in view does not.
+/// √256 = 16; the sharpest in proportion to its view counts; a handful of tokens in view does not.
 #[test]
 fn attention_that_looks_at_few_tokens_is_sharp() {
     let severity = |attended, in_view| {

@@ -1,9 +1,9 @@
-//! Judges whether the sum of embeddings knows which token it is of.
+//! Judges if the sum of embeddings still distinguishes tokens.
 //!
 //! # Rule
 //!
 //! Where rows of the token table have less than a hundredth of the variance of the sum of embeddings, positions (and token types)
-//! are nearly all of it: after the first norm the output hardly depends on the ids, and what tells tokens apart learns slowly.
+//! are nearly all of it: after the first norm the output hardly depends on the ids, and the differences between tokens are learned slowly.
 
 use super::{Finding, Kind, Severity};
 

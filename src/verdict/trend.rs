@@ -2,10 +2,10 @@
 //!
 //! # Rule
 //!
-//! What grows by more than ×100 over the deeper half of the blocks explodes. A signal fails where it grows by more than ×10⁴.
-//! Gradients fail where they grow by ×100 more than the signal, of which ×10⁴ count at most: a small change of the signal, in
-//! proportion to the signal, grows by the ratio of both, and beyond ×100 a step changes the whole output (chaos). Signals
-//! and gradients that grow alike are merely large, which an optimiser mends.
+//! A variance that grows by more than ×100 over the deeper half of the blocks explodes. A signal fails where it grows by more
+//! than ×10⁴. Gradients fail where they grow by ×100 more than the signal, of which ×10⁴ count at most. The reason: a small
+//! relative change of the signal grows by the ratio of both, and beyond ×100 a step changes the whole output (chaos).
+//! Signals and gradients that grow equally are merely large, and an optimiser copes with that.
 //!
 //! # Source
 //!
@@ -23,7 +23,7 @@ const EXPONENTIAL_FACTOR: f64 = 100.0;
 /// A signal that explodes by less than this over the deeper half is too large, no more.
 const LARGEST_FACTOR: f64 = 1e4;
 
-/// What vanishes by less than this over the deeper half is absorbed by an adaptive optimiser: norms within 10⁴, so that gradients
+/// A gradient that vanishes by less than this over the deeper half is absorbed by an adaptive optimiser: norms within 10⁴, so that gradients
 /// of usual entries, 10⁻⁴, do not fall to the usual ε of Adam, 10⁻⁸.
 const ABSORBED_FACTOR: f64 = 1e8;
 
@@ -39,7 +39,7 @@ const FLAT_FACTOR: f64 = 1.1;
 /// Linear: at half depth the value is the average of both ends, within this share of their difference.
 const LINEAR_TOLERANCE: f64 = 0.1;
 
-/// What a variance does over the depth of a stack.
+/// The behaviour of a variance over the depth of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
     /// Grows exponentially.
@@ -69,7 +69,7 @@ impl Trend {
         }
     }
 
-    /// As it is said of a direction: "forward explodes".
+    /// The verb for a direction: "forward explodes".
     pub(super) fn verb(self) -> &'static str {
         match self {
             Self::Healthy => "is healthy",
@@ -77,7 +77,7 @@ impl Trend {
         }
     }
 
-    /// What it takes to be judged so.
+    /// The rule for this trend.
     fn rule(self, quantity: Quantity, severity: Severity) -> String {
         let name = name(quantity);
         let notable = if severity == Severity::Warning { CARE_FACTOR } else { NOTABLE_FACTOR };
@@ -102,7 +102,7 @@ impl Trend {
         }
     }
 
-    /// Of a course, one that meets an exact zero aside, and of gradients of the signal's course beside it.
+    /// Returns the trend of a course without exact zeros; gradients are compared with the course of the signal.
     fn severity(self, course: &Course, signal: Option<&Course>) -> Severity {
         let (growth, largest) = match signal {
             Some(signal) => (course.deeper() - signal.deeper().min(LARGEST_FACTOR.ln()), EXPONENTIAL_FACTOR),
@@ -149,7 +149,7 @@ impl Course {
         if self.backward { middle - last } else { last - middle }
     }
 
-    /// The same per block.
+    /// ln of the factor per block over the deeper half.
     fn rate(&self) -> f64 {
         self.deeper() / self.n_blocks.div_ceil(2) as f64
     }
@@ -170,7 +170,7 @@ impl Course {
         }
     }
 
-    /// How it gets from one end to the other.
+    /// The shape of the course between both ends.
     fn shape(&self) -> &'static str {
         let [input, middle, last] = self.by_depth;
         let largest = input.max(last);
@@ -198,12 +198,12 @@ pub(super) fn exploding_rate(profile: &Profile) -> Option<f64> {
 }
 
 /// ln of the factor per block over the deeper half of the blocks, in the direction in which the quantity travels; ±∞
-/// to and from exact zeros, `None` of zeros alone.
+/// to and from exact zeros, `None` for zeros alone.
 pub(crate) fn rate(profile: &Profile, quantity: Quantity) -> Option<f64> {
     Course::of(profile, quantity).map(|course| course.rate()).filter(|rate| !rate.is_nan())
 }
 
-/// Judges one variance over depth; `None` where it is not told or there are no blocks.
+/// Judges one variance over depth; `None` if it is unknown or there are no blocks.
 pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     let backward = quantity == Quantity::GradVariance;
     let (direction, name) = (if backward { "backward" } else { "forward" }, name(quantity));
@@ -240,7 +240,7 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     })
 }
 
-/// Of gradients that are zero where they leave the head: a head that starts at zero learns in the first step, and then lets
+/// The finding for gradients that are zero after the head: a head that starts at zero learns in the first step, and then lets
 /// them through.
 fn waiting(block: Option<i64>) -> Finding {
     Finding {
