@@ -1,11 +1,10 @@
-//! The engine against the matrix products of the same machine: `cargo bench --bench engine`.
+//! Compares the engine with the matrix products of the same machine: `cargo bench --bench engine`.
 //!
-//! Every round times the product of two large matrices and then each case, so that whatever else
-//! slows the machine slows both; what is printed are medians over rounds. A case is one network:
-//! weights drawn, forward, backward to the input, statistics; on all threads.
+//! Every round times the product of two large matrices and then each case, so that a slower machine slows both.
+//! The output lists medians over rounds. A case is one network: its weights are drawn, it runs forward and backward to
+//! the input, and the statistics are computed, on all threads.
 //!
-//! `cargo bench --bench engine -- CASE` runs one case once and prints its seconds, for
-//! `benches/pytorch.py`.
+//! `cargo bench --bench engine -- CASE` runs one case once and prints its seconds, for `benches/pytorch.py`.
 
 #![allow(clippy::print_stdout)]
 
@@ -20,7 +19,7 @@ use sigprop_validate::{Settings, draw_normals, measure};
 
 const ROUNDS: usize = 5;
 
-/// Blocks, width, sequences and their length; 4 × width in the feed-forward network.
+/// An encoder: its blocks, width, number of sequences and their length. The feed-forward network is 4 × width wide.
 struct Case {
     name: &'static str,
     blocks: usize,
@@ -36,7 +35,7 @@ const CASES: [Case; 3] = [
 ];
 
 impl Case {
-    /// Xavier, Pre-LN, GELU, heads of 64.
+    /// The stack of the case: Xavier, Pre-LN, GELU, heads of 64.
     fn stack(&self) -> Stack {
         let architecture = Architecture {
             n_layers: self.blocks,
@@ -49,16 +48,16 @@ impl Case {
         assemble(&architecture, &scheme, &Input::default(), &Run::default()).expect("a stack").stack
     }
 
-    /// Floating-point operations of its products, each counted once however often it is computed.
+    /// Floating-point operations of the matrix products, each counted once even if it is computed more often.
     fn operations(&self) -> f64 {
         let [blocks, width, batch, seq_len] = [self.blocks, self.width, self.batch, self.seq_len].map(|n| n as f64);
         let weights = 4.0 * batch * seq_len * 12.0 * width * width;
-        // Two products of every head forward, four backward.
+        // Each head has two products forward and four backward.
         let attention = 12.0 * batch * seq_len * seq_len * width;
         blocks * (weights + attention)
     }
 
-    /// Seconds.
+    /// Runs the case once and returns its seconds.
     fn run(&self, stack: &Stack) -> f64 {
         let settings = Settings { replicates: 1, batch: self.batch, ..Settings::default() };
         let start = Instant::now();
@@ -67,14 +66,14 @@ impl Case {
     }
 }
 
-/// Operations per second of products of two matrices of f32, one on every thread.
+/// Operations per second of products of two f32 matrices, one product on every thread.
 fn peak() -> f64 {
     const SIZE: usize = 2048;
     let multiply = || {
         let (a, b, mut c) = (vec![1.0f32; SIZE * SIZE], vec![1.0f32; SIZE * SIZE], vec![0.0f32; SIZE * SIZE]);
         let size = SIZE as isize;
         let start = Instant::now();
-        // SAFETY: three matrices of SIZE × SIZE, the result apart from the factors.
+        // SAFETY: the three matrices have SIZE × SIZE entries, and the result does not overlap the factors.
         #[allow(unsafe_code)]
         unsafe {
             gemm_f32::gemm::f32::get_gemm_fn()(

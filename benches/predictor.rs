@@ -1,4 +1,4 @@
-//! The predictor: `cargo bench --bench predictor`.
+//! Benchmarks of the predictor: `cargo bench --bench predictor`.
 
 use divan::{Bencher, black_box};
 use sigprop::architecture::{Activation, Architecture};
@@ -27,40 +27,41 @@ fn encoder(n_layers: usize, d_model: usize, scheme: &str) -> Stack {
     stack(&architecture, scheme, &Input::Correlation(0.2))
 }
 
-/// What does not grow with depth, where the process has its tables: of overlaps of a softmax, of an activation.
+/// The part of a prediction that does not grow with depth, once the process has its tables (overlaps of the softmax,
+/// activations).
 #[divan::bench(consts = WIDTHS)]
 fn set_up<const WIDTH: usize>(bencher: Bencher) {
     let stack = encoder(1, WIDTH, "xavier");
     bencher.bench(|| predict(black_box(&stack), Sites::Stream));
 }
 
-/// Set-up included. Depth must cost linearly, width nothing.
+/// A whole prediction, set-up included. Its cost must be linear in depth and independent of the width.
 #[divan::bench(args = BLOCKS, consts = WIDTHS)]
 fn xavier<const WIDTH: usize>(bencher: Bencher, blocks: usize) {
     let stack = encoder(blocks, WIDTH, "xavier");
     bencher.bench(|| predict(black_box(&stack), Sites::Stream));
 }
 
-/// What of it is the check of the stack.
+/// The check of the stack, which is a part of every prediction.
 #[divan::bench(args = BLOCKS)]
 fn checked(bencher: Bencher, blocks: usize) {
     let stack = encoder(blocks, 256, "xavier");
     bencher.bench(|| check(black_box(&stack)));
 }
 
-/// What comes before: the stack from architecture and scheme.
+/// Assembly of the stack from architecture and scheme, which precedes every prediction.
 #[divan::bench(args = BLOCKS)]
 fn assembled(blocks: usize) -> Stack {
     encoder(black_box(blocks), 256, "xavier")
 }
 
-/// Assembly included, which for this scheme predicts block by block.
+/// Prediction with assembly, because this scheme predicts block by block while it assembles.
 #[divan::bench(args = BLOCKS)]
 fn dslm_with_assembly(bencher: Bencher, blocks: usize) {
     bencher.bench(|| predict(&encoder(black_box(blocks), 1024, "dslm"), Sites::Stream));
 }
 
-/// Whose scale is another in every layer, and whose cosines have no closed form.
+/// Layers without norms: each has another scale, and the cosines of tanh have no closed form.
 #[divan::bench(args = [10, 100])]
 fn without_norms(bencher: Bencher, layers: usize) {
     let architecture = Architecture { n_layers: layers, activation: Activation::Tanh, ..Architecture::mlp() };
@@ -68,7 +69,7 @@ fn without_norms(bencher: Bencher, layers: usize) {
     bencher.bench(|| predict(black_box(&stack), Sites::Stream));
 }
 
-/// Every pair of positions of four sequences.
+/// A causal encoder, where every pair of positions is followed.
 #[divan::bench(args = [64, 256], sample_count = 5)]
 fn causal(bencher: Bencher, seq_len: usize) {
     let architecture = Architecture { n_layers: 4, causal: true, seq_len, ..Architecture::default() };
@@ -81,14 +82,15 @@ fn of_infinite_width(positions: Option<Positions>) -> Options {
     Options { theory: Theory::MeanField, positions, ..Sites::Stream.into() }
 }
 
-/// The network of infinite width: depth must cost linearly, width nothing.
+/// The theory of infinite width: its cost must be linear in depth and independent of the width.
 #[divan::bench(args = BLOCKS, consts = WIDTHS)]
 fn mean_field<const WIDTH: usize>(bencher: Bencher, blocks: usize) {
     let stack = encoder(blocks, WIDTH, "xavier");
     bencher.bench(|| predict(black_box(&stack), of_infinite_width(None)));
 }
 
-/// Where positions differ: eight times the length costs the square of a few points more.
+/// A causal encoder at infinite width, whose positions differ. Eight times the length needs a few more nodes, and the
+/// cost is quadratic in the nodes.
 #[divan::bench(args = [512, 4096, 32_768], sample_count = 5)]
 fn mean_field_causal(bencher: Bencher, seq_len: usize) {
     let architecture = Architecture { n_layers: 4, causal: true, seq_len, ..Architecture::default() };
@@ -96,7 +98,7 @@ fn mean_field_causal(bencher: Bencher, seq_len: usize) {
     bencher.bench(|| predict(black_box(&stack), of_infinite_width(Some(Positions::Fine))));
 }
 
-/// Hundreds of predictions.
+/// A recommendation, which makes hundreds of predictions.
 #[divan::bench(sample_count = 5)]
 fn recommended(bencher: Bencher) {
     let setting = Setting::from(Architecture { n_layers: 12, ..Architecture::default() });

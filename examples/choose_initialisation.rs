@@ -1,4 +1,4 @@
-//! Which initialisation suits a network? Three schemes side by side, then the nearest one that meets demands.
+//! Which initialisation suits a network? Compares three schemes, then finds the nearest scheme that meets the demands.
 //!
 //! `cargo run --example choose_initialisation`
 #![expect(clippy::print_stdout, reason = "examples print")]

@@ -1,6 +1,7 @@
 //! A network that no flag describes: forty residual blocks of one linear map and a ReLU each, with branches of 1/√40.
 //!
-//! `cargo run --example custom_stack`; `sigprop validate --stack FILE` samples what it writes with `-- FILE`.
+//! `cargo run --example custom_stack` predicts it. With `-- FILE` it writes the stack, and `sigprop validate --stack
+//! FILE` samples it.
 #![expect(clippy::print_stdout, reason = "examples print")]
 
 use std::{env, error::Error, path::Path};

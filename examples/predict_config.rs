@@ -1,6 +1,6 @@
-//! What does a model of Hugging Face do with its signal at initialisation?
+//! Predicts the signal of a Hugging Face model at initialisation.
 //!
-//! `cargo run --example predict_config -- config.json`; without a file it is GPT-2.
+//! `cargo run --example predict_config -- config.json`; without a file the model is GPT-2.
 #![expect(clippy::print_stdout, reason = "examples print")]
 
 use std::{env, error::Error, fs};
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut architecture = import(&text, &Options::default())?.architecture;
     architecture.seq_len = architecture.seq_len.min(64);
-    // `hf` draws every weight as the library does.
+    // The scheme `hf` draws every weight as transformers does.
     let stack = assemble(&architecture, &Scheme::parse("hf")?, &Input::Zipf, &Run::default())?.stack;
     let prediction = predict(&stack, Sites::Stream)?;
     for row in prediction.table.stream_sites() {

@@ -1,6 +1,6 @@
 //! The infinitely wide encoder from scratch: the code of *The theory in an hour*, docs/theory.md.
 //!
-//! `cargo run --example theory` compares it with the library's own.
+//! `cargo run --example theory` compares it with the predictions of the library.
 #![expect(clippy::print_stdout, reason = "examples print")]
 
 use std::error::Error;
@@ -44,7 +44,7 @@ impl Kernel {
         Self { own: self.own * other.own, pair: self.pair * other.pair, ..self }
     }
 
-    /// Σ_ab over all tokens a, b.
+    /// The sum Σ_ab over all tokens a, b.
     fn total(self) -> f64 {
         self.length * (self.own + (self.length - 1.0) * self.pair)
     }
@@ -100,7 +100,7 @@ impl MeanField for Chain {
     }
 }
 
-/// y = λ x + β f(x).
+/// The residual sum y = λ x + β f(x).
 struct Residual {
     skip_scale: f64,
     branch_scale: f64,
@@ -143,14 +143,14 @@ fn relu_by_hand() {
     assert_near(gradient.correlation(), 2.0 / 3.0);
 }
 
-/// φ and φ', both smooth.
+/// A smooth activation: φ and its derivative φ'.
 #[derive(Clone, Copy)]
 struct Activation {
     value: fn(f64) -> f64,
     slope: fn(f64) -> f64,
 }
 
-/// z and weights of E f(z), z ~ N(0, 1).
+/// Nodes z and weights of a quadrature of E f(z), z ~ N(0, 1).
 fn normal() -> impl Iterator<Item = (f64, f64)> + Clone {
     const STEP: f64 = 0.2;
     let node = |i: i32| STEP * f64::from(i);
@@ -204,12 +204,12 @@ fn overlap(n: f64, w: f64, rho: f64) -> f64 {
     (1.0 + (1.0 - 1.0 / n) * ((w * rho).exp() - 1.0)) / n
 }
 
-/// The derivative of `overlap` by wρ.
+/// The derivative of `overlap` with respect to wρ.
 fn passed(n: f64, w: f64, rho: f64) -> f64 {
     (1.0 - 1.0 / n) * (w * rho).exp() / n
 }
 
-/// S2 = E Σ_b A_b² of one row of n scores of variance w, exactly.
+/// The exact S2 = E Σ_b A_b² of one row of n scores of variance w.
 fn squares(n: f64, w: f64) -> f64 {
     const STEP: f64 = 0.2;
     let moment = |k: f64, ln_t: f64| -> f64 {
@@ -230,7 +230,7 @@ struct Attention {
 }
 
 impl Attention {
-    /// Queries, keys, values, and the variance of scores beyond what all keys share.
+    /// Kernels of queries, keys and values, and the variance of scores less the part that all keys share.
     fn parts(&self, x: Kernel) -> ([Kernel; 3], f64) {
         let [q, k, v] = [self.query, self.key, self.value].map(|map| map.forward(x));
         ([q, k, v], q.own * (k.own - k.pair))
@@ -260,7 +260,7 @@ impl MeanField for Attention {
     }
 }
 
-/// Scores near zero, values of the size of the input.
+/// Attention with scores near zero and values of the size of the input.
 fn flat_attention() -> Attention {
     let linear = |name, std| Linear { name, fan_in: 64.0, fan_out: 64.0, std };
     Attention { query: linear("query", 1e-4), key: linear("key", 1e-4), value: linear("value", 0.125) }
@@ -294,14 +294,15 @@ fn norm_by_hand() {
 }
 
 fn rows_by_hand() {
-    // Of two scores A_1 = 1/(1 + e^(s_2 − s_1)), and s_2 − s_1 ~ N(0, 2w).
+    // For two scores A_1 = 1/(1 + e^(s_2 − s_1)), and s_2 − s_1 ~ N(0, 2w).
     let sigmoid = |z: f64| 1.0 / (1.0 + (2f64.sqrt() * z).exp());
     let two: f64 = normal().map(|(z, weight)| weight * (sigmoid(z).powi(2) + sigmoid(-z).powi(2))).sum();
     assert_near(squares(2.0, 1.0), two);
     assert!((1.0 / squares(256.0, 1.0) - 96.8).abs() < 0.05 && (1.0 / overlap(256.0, 1.0, 1.0) - 94.4).abs() < 0.05);
 }
 
-/// 0, 1, … one by one, then `per_octave` per factor of two, up to the last of `length`.
+/// Nodes: the first `dense` positions one by one, then `per_octave` per factor of two, and the last of `length`
+/// positions.
 fn graded(length: usize, dense: usize, per_octave: f64) -> Vec<usize> {
     let growth = (1.0 / per_octave).exp2();
     let mut nodes: Vec<usize> = (0..dense.min(length)).collect();
@@ -316,7 +317,7 @@ fn graded(length: usize, dense: usize, per_octave: f64) -> Vec<usize> {
     nodes
 }
 
-/// What the polynomial in ln (b + 1) through some of the nodes is at b.
+/// The value at b of the polynomial in ln (b + 1) through the nodes in `of`.
 fn between(nodes: &[usize], of: Range<usize>, values: &[f64], b: usize) -> f64 {
     let x = |position: usize| (position as f64 + 1.0).ln();
     let factor = |i: usize, j: usize| (x(b) - x(nodes[j])) / (x(nodes[i]) - x(nodes[j]));
@@ -340,7 +341,7 @@ fn sums(nodes: &[usize], k: usize, row: &[f64]) -> Vec<f64> {
 
 type Rows = Vec<Vec<f64>>;
 
-/// W V Wᵀ of flat causal attention.
+/// Computes W V Wᵀ of flat causal attention at the nodes: `own` and `pairs` of the outputs.
 fn causal(nodes: &[usize], own: &[f64], pairs: &Rows) -> (Vec<f64>, Rows) {
     let all = 0..nodes.len();
     let sum = |rows: &Rows| -> Rows { all.clone().map(|k| sums(nodes, k, &rows[k])).collect() };
@@ -391,12 +392,12 @@ fn block(is_pre: bool, std: f64, activation: impl MeanField + 'static) -> Chain 
     Chain([attention, feed_forward].into_iter().flat_map(sublayer).collect())
 }
 
-/// What the theory says of a network.
+/// The kernels of a network by the theory: signals, gradients and gradients of weights.
 struct Walk {
-    /// At the input of every part and behind the last.
+    /// The signal at the input of every part and after the last.
     signals: Vec<Kernel>,
     gradients: Vec<Kernel>,
-    /// Of every part.
+    /// E dW² of the weights of every part.
     weights: Vec<Weights>,
 }
 
@@ -417,7 +418,7 @@ impl Walk {
     }
 }
 
-/// The same network in the library.
+/// The prediction of the library for the same network.
 fn library(is_pre: bool, length: usize, std: f64, activation: Activations) -> Result<SiteTable, Box<dyn Error>> {
     let architecture = Architecture {
         d_model: WIDTH as usize,
@@ -431,8 +432,8 @@ fn library(is_pre: bool, length: usize, std: f64, activation: Activations) -> Re
     Ok(predict(&stack, Options { theory: Theory::MeanField, ..Options::from(Sites::Stream) })?.table)
 }
 
-/// The largest difference of a walk through parts, which starts like the library, to the library: relative, of correlations
-/// absolute.
+/// The largest difference between a [`Walk`] through `parts` and the library, from the same input: absolute for
+/// correlations, relative for the other numbers.
 fn difference(parts: &[Chain], length: f64, library: &SiteTable) -> f64 {
     let of_site = |row: &SiteRow| {
         [Quantity::Variance, Quantity::TokenCorrelation, Quantity::GradVariance, Quantity::GradTokenCorrelation]
@@ -477,7 +478,7 @@ fn compare(name: Activations, activation: impl MeanField + Copy + 'static) -> Re
     Ok(())
 }
 
-/// Everything that the page says.
+/// Checks everything that the page says.
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     linear_by_hand();
     relu_by_hand();

@@ -1,7 +1,7 @@
-//! Architectures: what flags, presets and MODEL files say about a network, and its checked form.
+//! Architectures: the description of a network in flags, presets and MODEL files, and its checked form.
 //!
-//! An [`Architecture`] may leave fields open; [`Architecture::resolved`] fills them in from the
-//! others and checks all of them, so that overriding one field moves the defaults that depend on it.
+//! An [`Architecture`] may leave fields open. [`Architecture::resolved`] fills them in from the others and checks all
+//! of them, so that overriding one field also changes the defaults that depend on it.
 
 mod checks;
 mod effects;
@@ -176,14 +176,15 @@ pub struct Architecture {
     /// One table of token embeddings for encoder and decoder.
     pub shared_embedding: bool,
     /// Distributions of single tensors, which replace those of the scheme. Names are those of `predict --weights` or of
-    /// `--dump-stack`, `.weight` may be left out, and `*` stands for one part between dots; the entry with fewest `*` counts.
+    /// `--dump-stack`, `.weight` may be left out, and `*` stands for one part between dots; the entry with fewest `*`
+    /// counts.
     pub init: BTreeMap<String, TensorInit>,
     /// Distribution of every tensor as a library initialises it; it acts with the scheme `hf` alone.
     pub hf_init: Option<InitTable>,
     /// Residual connections in an MLP, where the default is false; a Transformer always has them.
     pub residual: Option<bool>,
-    /// Number of linear maps in a branch of an MLP with residual connections: 1, φ(W x), or 2, W₂ φ(W₁ x) of width `d_ff`
-    /// inside, as ResNets and Transformers have.
+    /// Number of linear maps in a branch of an MLP with residual connections: 1, φ(W x), or 2, W₂ φ(W₁ x) of width
+    /// `d_ff` inside, as ResNets and Transformers have.
     pub branch_depth: usize,
     /// Factor λ on the skip connection; by default the scheme's.
     pub skip_scale: Option<f64>,
@@ -288,12 +289,12 @@ impl Default for Architecture {
 }
 
 impl Architecture {
-    /// A plain MLP: no norm, no residual connections unless asked for.
+    /// A plain MLP, without norms and without residual connections.
     pub fn mlp() -> Self {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; a pattern of local and global ones, or of rotated ones, goes on.
+    /// Sets the number of blocks; patterns of windows and of rotated blocks are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();

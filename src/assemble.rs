@@ -1,4 +1,4 @@
-//! Architecture and scheme to stack: the one place where numbers are written.
+//! Assembles a stack from an architecture and a scheme: the only place where numbers are written.
 //!
 //! A stream's body is `embeddings`, `blocks.0` …, `final_norm` (only if something follows the last block).
 //!
@@ -12,8 +12,8 @@
 //! of two maps      x + [norm, in, activation, out, dropout]
 //! ```
 //!
-//! Dropout and stochastic depth are there only in training. An encoder and a decoder are two streams of
-//! these names; tensors then begin with the name of their stream.
+//! Dropout and stochastic depth are there only in training. An encoder and a decoder are two streams of these names;
+//! the names of their tensors then begin with the name of the stream.
 
 mod embeddings;
 mod head;
@@ -37,17 +37,17 @@ use input::Reads;
 use learning_rates::learning_rates;
 use side::Side;
 
-/// What the network reads.
+/// The input of a network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Input {
-    /// Token ids with probabilities ∝ 1/rank; patches or frames where a stem stands, vectors in an MLP.
+    /// Token ids with probabilities ∝ 1/rank; patches or frames for a network with a stem, vectors for an MLP.
     #[default]
     Zipf,
     /// All token ids equally likely.
     Uniform,
-    /// Token ids from a power law, two positions having the same one with this probability.
+    /// Token ids from a power law, under which two positions have the same id with this probability.
     TokenRepeat(f64),
-    /// Given ids; their number replaces the architecture's `seq_len`.
+    /// Given ids; the length of their sequences replaces the architecture's `seq_len`.
     Tokens {
         /// Equally likely sequences, all of one length.
         sequences: Vec<Vec<u32>>,
@@ -60,47 +60,47 @@ pub enum Input {
 /// A stream of an encoder–decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamName {
-    /// What cross-attention reads.
+    /// The stream that cross-attention reads.
     Encoder,
-    /// What reads it.
+    /// The stream with the cross-attention.
     Decoder,
 }
 
-/// How the network runs.
+/// The mode in which the network runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// Whether dropout and stochastic depth are on.
+    /// True if dropout and stochastic depth are on.
     pub train: bool,
     /// Correlation between the gradients of two tokens at the end of the stream.
     pub grad_correlation: f64,
-    /// What a decoder reads; by default the law that the encoder reads.
+    /// The input of a decoder; by default it has the distribution of the encoder's input.
     pub decoder_input: Option<Input>,
     /// The stream at whose end the gradient starts; by default the last.
     pub loss_at: Option<StreamName>,
 }
 
-/// A stack, and what in it is not quite what was asked for.
+/// A stack, with reasons for caution about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembled {
     /// The network.
     pub stack: Stack,
-    /// What is computed as if it were something else.
+    /// Caveats, such as a scheme that is not meant for the architecture.
     pub caveats: Vec<Caveat>,
 }
 
-/// Why there is no stack.
+/// The reason why there is no stack.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AssembleError {
-    /// The architecture does not hold together.
+    /// The architecture is not valid.
     #[error(transparent)]
     Architecture(#[from] ArchitectureError),
-    /// The scheme does not fit it.
+    /// The scheme is not defined for the architecture.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
     /// The signal cannot be followed.
     #[error(transparent)]
     Predict(#[from] PredictError),
-    /// What was written cannot be walked.
+    /// The stack that was written cannot be traversed.
     #[error(transparent)]
     Stack(#[from] StackError),
     /// An entry of `init` that names no tensor.
@@ -116,9 +116,9 @@ pub enum AssembleError {
     Input {
         /// Name of the number.
         field: &'static str,
-        /// What it must be.
+        /// The expected value, in words.
         expected: String,
-        /// What it is.
+        /// The given value.
         got: String,
     },
 }
@@ -145,11 +145,11 @@ pub fn assemble(
     assemble_in(Theory::default(), architecture, scheme, input, run)
 }
 
-/// The same where schemes that follow the signal do so in another theory.
+/// Assembles as [`assemble`] does, but schemes that follow the signal do so in the given theory.
 ///
 /// # Errors
 ///
-/// Those of [`assemble`], and [`PredictError::NotFollowed`] within.
+/// The errors of [`assemble`], and [`PredictError::NotFollowed`] within.
 pub(crate) fn assemble_in(
     theory: Theory,
     architecture: &Architecture,
@@ -190,8 +190,8 @@ pub(crate) fn assemble_in(
     Ok(Assembled { stack, caveats: caveat.into_iter().collect() })
 }
 
-/// Replaces the head of a stack that was assembled from `architecture` and `scheme` by another kind; none where the
-/// gradient does not start at the end of the last stream, or where there is no table of tokens to be tied to.
+/// Replaces the head of a stack that was assembled from `architecture` and `scheme` by another kind. The head becomes
+/// `None` if the gradient does not start at the end of the last stream, or if there is no table of tokens to tie it to.
 pub fn set_head(
     stack: &mut Stack,
     architecture: &Architecture,
@@ -202,7 +202,7 @@ pub fn set_head(
     Ok(())
 }
 
-/// Puts a head behind the stack and replaces distributions of single tensors; entries that match none are returned.
+/// Adds a head after the stack and replaces distributions of single tensors. Returns the entries that match no tensor.
 fn write_head<'a>(
     stack: &mut Stack,
     scheme: &Scheme,
@@ -218,12 +218,12 @@ fn write_head<'a>(
     Ok(single::replace(stack, &encoder.init))
 }
 
-/// The side whose end is that of the network.
+/// The architecture of the last stream: of the decoder, if there is one.
 fn last(encoder: &Resolved) -> &Resolved {
     encoder.decoder.as_deref().unwrap_or(encoder)
 }
 
-/// Index of the stream at whose end the gradient starts.
+/// The index of the stream at whose end the gradient starts.
 fn gradient_stream(encoder: &Resolved, run: &Run) -> Result<usize, AssembleError> {
     match (&encoder.decoder, run.loss_at) {
         (None, None | Some(StreamName::Encoder)) | (Some(_), Some(StreamName::Encoder)) => Ok(0),
@@ -236,7 +236,7 @@ fn gradient_stream(encoder: &Resolved, run: &Run) -> Result<usize, AssembleError
     }
 }
 
-/// What the decoder reads beside an encoder that reads `input`.
+/// The input of the decoder, if the encoder reads `input`.
 fn decoder_input<'a>(input: &'a Input, run: &'a Run) -> Result<&'a Input, AssembleError> {
     match (&run.decoder_input, input) {
         (Some(own), _) => Ok(own),

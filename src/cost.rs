@@ -1,22 +1,20 @@
-//! What a network costs: parameters, operations, memory.
+//! The cost of a network: parameters, operations, memory.
 //!
 //! # Conventions
 //!
-//! * *Parameters*: every tensor once, equal names being one; gains of norms, and biases of
-//!   LayerNorms where the architecture has biases; the head, if it has weights of its own. Of a config, those of the
+//! * *Parameters*: every tensor once, where equal names are one tensor; gains of norms, and biases of LayerNorms where
+//!   the architecture has biases; the head, if it has weights of its own. For a config they are the parameters of the
 //!   library's class (`huggingface/classes.rs`).
-//! * *FLOPs per token*: two per multiply-add of linear maps, attention scores and weighted values,
-//!   the last two against all tokens, masked or not (4 · `seq_len` · width per block); experts as often
-//!   as a token goes to them; the head's matrix, tied or not; a pooler sees one token of a sequence.
-//!   Lookups, norms, rotations, activations and softmax count nothing. Backward is twice forward:
-//!   gradients of inputs and of weights. Tokens are those of the stream that the gradient starts at; an
-//!   encoder's work counts to the tokens of its decoder.
-//! * *Activation memory*: what the backward pass of one sequence needs, two bytes per entry (bf16),
-//!   an array that several operations need counted once: inputs of linear maps, norms and
-//!   activations; factors of products; queries, keys, values, attention weights; for dropout a mask
-//!   of one byte per entry, and dropped attention weights beside the plain ones. The head is left
-//!   out. With all dropouts this is the count of Korthikanti et al. 2022, eq. 1:
-//!   seq · width · (34 + 5 heads · seq/width) bytes per block.
+//! * *FLOPs per token*: two per multiply-add of linear maps, attention scores and weighted values, the last two against
+//!   all tokens, masked or not (4 · `seq_len` · width per block); experts as often as a token goes to them; the head's
+//!   matrix, tied or not; a pooler reads one token of a sequence. Lookups, norms, rotations, activations and softmax
+//!   count nothing. Backward is twice forward: gradients of inputs and of weights. Tokens are those of the stream at
+//!   which the gradient starts; an encoder's work counts to the tokens of its decoder.
+//! * *Activation memory*: the arrays that the backward pass of one sequence needs, at two bytes per entry (bf16). An
+//!   array that several operations need is counted once: inputs of linear maps, norms and activations; factors of
+//!   products; queries, keys, values, attention weights; for dropout a mask of one byte per entry, and dropped
+//!   attention weights in addition to the plain ones. The head is left out. With all dropouts this is the count of
+//!   Korthikanti et al. 2022, eq. 1: seq · width · (34 + 5 heads · seq/width) bytes per block.
 
 mod counter;
 #[cfg(test)]
@@ -30,7 +28,7 @@ use crate::architecture::{Architecture, ArchitectureError, Head, Parallel, Resol
 use crate::huggingface::Names;
 use counter::{BYTES, Count, Counter};
 
-/// What a network costs.
+/// The cost of a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Number of parameters.
@@ -44,14 +42,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The cost of a network whose parameters are those of a library, if they are.
+    /// The cost with the parameters counted as in a library's class, if `names` are those of a library.
     pub fn with_names(self, stack: &Stack, names: &Names) -> Result<Self, StackError> {
         Ok(Self { parameters: names.count(&parameters(stack)?).unwrap_or(self.parameters), ..self })
     }
 
-    /// The cost of `stack`. The architecture it was assembled from, if there is one, says what a
-    /// stack does not: whether LayerNorms have biases (otherwise they do) and which head follows
-    /// (otherwise none).
+    /// The cost of `stack`. The architecture from which it was assembled, if there is one, adds two facts that a stack
+    /// does not contain: whether LayerNorms have biases (otherwise they do) and which head follows (otherwise none).
     pub fn of(stack: &Stack, architecture: Option<&Architecture>) -> Result<Self, ArchitectureError> {
         let architecture = architecture.map(Architecture::resolved).transpose()?;
         let norm_biases = architecture.as_ref().is_none_or(|architecture| architecture.biases);
@@ -76,13 +73,13 @@ impl Cost {
     }
 }
 
-/// Number of entries of every tensor by its name, of all experts of a mixture; gains of norms are called after their
-/// site.
+/// The number of entries of every tensor by its name, summed over all experts of a mixture. Gains of norms are named
+/// after their site.
 pub fn tensor_entries(stack: &Stack) -> HashMap<String, u64> {
     Counter::through(stack, false).tensors.into_iter().map(|(name, entries)| (name.into_owned(), entries)).collect()
 }
 
-/// Parameters and FLOPs of the head of a sequence of so many tokens.
+/// Parameters of the head, and its FLOPs for a sequence of `tokens` tokens.
 fn head(architecture: &Resolved, tokens: f64) -> (u64, f64) {
     let width = architecture.output_width() as u64;
     let logits = width * architecture.vocab_size as u64;
@@ -94,14 +91,14 @@ fn head(architecture: &Resolved, tokens: f64) -> (u64, f64) {
     }
 }
 
-/// Factors on branches that are parameters.
+/// The number of learned factors on branches.
 fn layer_scales(architecture: &Resolved) -> u64 {
     let own = if architecture.layer_scale { architecture.residual_sublayers() * architecture.d_model } else { 0 };
     own as u64 + architecture.decoder.as_deref().map_or(0, layer_scales)
 }
 
-/// What is there once in a network of so many tokens and twice in its stack: the norm that the branches of
-/// parallel blocks share, the latent of keys and values.
+/// The parts that exist once in a network of `tokens` tokens and twice in its stack: the norm that the branches of
+/// parallel blocks share, and the latent of keys and values.
 fn repeated(architecture: &Resolved, tokens: f64) -> Count {
     let blocks = architecture.n_layers;
     let mut count = Count::default();
@@ -116,7 +113,7 @@ fn repeated(architecture: &Resolved, tokens: f64) -> Count {
         let entries = blocks * latent.kv_rank;
         count.parameters += entries as u64;
         count.flops += 2.0 * (architecture.d_model * entries) as f64 * tokens;
-        // Before and behind its norm.
+        // Before and after its norm.
         count.bytes += 2.0 * BYTES * entries as f64 * tokens;
     }
     count

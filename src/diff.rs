@@ -1,9 +1,9 @@
-//! What differs between two reports of `predict --format json`, or of `inspect`.
+//! Differences between two reports of `predict --format json`, or of `inspect`.
 //!
 //! # Formula
 //!
-//! Sizes of differences that can be sorted together: |ln(b/a)| of what is positive, |b − a| of correlations and of
-//! deviations of logarithms, |b − a|/√variance of means, the larger variance of both.
+//! The sizes of differences can be sorted together: |ln(b/a)| for positive quantities, |b − a| for correlations and for
+//! deviations of logarithms, |b − a|/√variance for means, with the larger of both variances.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,28 +15,28 @@ use sigprop_stack::Quantity;
 
 use crate::report::SCHEMA_VERSION;
 
-/// Why a file is no report.
+/// The reason why a file is not a report.
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is something else.
     #[error("{}: expected a report of predict --format json, got {got}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The content that was found.
         got: String,
     },
 }
 
-/// A report, as far as it is compared.
+/// The parts of a report that are compared.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Report {
     schema_version: u32,
@@ -75,7 +75,7 @@ struct Finding {
     text: String,
 }
 
-/// An inspection holds one.
+/// A report by itself, or in an inspection.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Document {
@@ -107,28 +107,28 @@ impl Report {
 pub struct Difference {
     /// Path of the site.
     pub site: String,
-    /// What differs.
+    /// The quantity that differs.
     pub quantity: Quantity,
-    /// In the first report; none beyond f64.
+    /// Its value in the first report; `None` beyond f64.
     pub first: Option<f64>,
-    /// In the second report.
+    /// Its value in the second report.
     pub second: Option<f64>,
-    /// ln of second over first, or second less first.
+    /// ln of second over first, or second minus first.
     pub change: f64,
-    /// Whether the change is a logarithm.
+    /// True if the change is a logarithm.
     pub is_ratio: bool,
-    /// How large it is, whatever the quantity.
+    /// The size of the difference, comparable between quantities.
     pub size: f64,
 }
 
-/// All that differs.
+/// All differences between two reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
     /// Quantities of sites in both reports, the largest difference first.
     pub differences: Vec<Difference>,
     /// Sites, and quantities of sites, of the first report alone.
     pub only_first: Vec<String>,
-    /// Of the second report alone.
+    /// Sites, and quantities of sites, of the second report alone.
     pub only_second: Vec<String>,
     /// Both headlines.
     pub headlines: [String; 2],
@@ -225,7 +225,7 @@ impl Site {
         }
     }
 
-    /// The logarithm, which reports tell of what leaves f64.
+    /// The logarithm, which reports contain for values beyond f64.
     fn ln(&self, quantity: Quantity) -> Option<f64> {
         let told = match quantity {
             Quantity::Variance => self.ln_variance,

@@ -1,4 +1,4 @@
-//! What theory *predicts* about a network at initialisation.
+//! The predictions of theory for a network at initialisation.
 
 pub mod agreement;
 pub mod architecture;
@@ -44,7 +44,7 @@ pub use predict::{
 };
 pub use recommend::recommend;
 
-/// The code of the book.
+/// The code of the book, tested with the documentation.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../docs/library.md")]

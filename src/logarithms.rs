@@ -1,6 +1,6 @@
 //! Sums of numbers that are carried as logarithms.
 
-/// ln Σ e^x, of none −∞.
+/// Returns ln Σ e^x; −∞ without terms.
 pub(crate) fn ln_sum(terms: impl IntoIterator<Item = f64, IntoIter: Clone>) -> f64 {
     let terms = terms.into_iter();
     let largest = terms.clone().fold(f64::NEG_INFINITY, f64::max);

@@ -1,6 +1,6 @@
 //! The known name that a misspelt one most resembles.
 
-/// The nearest of `known` to `text`, if any is near.
+/// Returns the name in `known` that is most similar to `text`; `None` if none is similar.
 pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Jaro–Winkler similarity below which two words have nothing to do with each other.
     const NEAR: f64 = 0.7;

@@ -2,7 +2,7 @@
 
 use sigprop_stack::Number;
 
-/// Four significant digits: `0.9987`, `42.67`, `1.3e-5`, `7.903e48`, `1.3e16300`.
+/// Writes a number with four significant digits: `0.9987`, `42.67`, `1.3e-5`, `7.903e48`, `1.3e16300`.
 pub fn short(number: impl Into<Number>) -> String {
     let number = number.into();
     let magnitude = number.value().abs();
@@ -20,24 +20,26 @@ pub fn short(number: impl Into<Number>) -> String {
     }
 }
 
-/// So many decimals, or four significant digits of what is longer than a column of a table: `+3.2`, `+1.2e37`.
+/// Writes a number with a sign and a fixed number of decimals, or with four significant digits if it is longer than a
+/// column of a table: `+3.2`, `+1.2e37`.
 pub(crate) fn signed(number: f64, decimals: usize) -> String {
     let sign = if number > 0.0 { "+" } else { "" };
     format!("{sign}{}", column(number, decimals))
 }
 
-/// Fixed decimals without a plus, or four significant digits of what is longer than a column.
+/// Writes a number with fixed decimals and without a plus, or with four significant digits if it is longer than a
+/// column.
 pub(crate) fn column(number: f64, decimals: usize) -> String {
     const LONG: f64 = 1e6;
     if number.abs() < LONG { format!("{number:.decimals$}") } else { short(number) }
 }
 
-/// Without the zeros that say nothing after a decimal point.
+/// Removes trailing zeros after a decimal point.
 fn trimmed(decimal: &str) -> String {
     if decimal.contains('.') { decimal.trim_end_matches('0').trim_end_matches('.') } else { decimal }.to_owned()
 }
 
-/// With the thousands separated: `1 234 567`.
+/// Writes a count with separated thousands: `1 234 567`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -41,18 +41,18 @@ pub const PRESETS: &[Preset] = presets![
     "dslm-768" "toml",
 ];
 
-/// There is no preset of that name.
+/// The error that there is no preset of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown preset {got:?}{}; the presets are {known}",
     nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 )]
 pub struct UnknownPreset {
-    /// What was asked for.
+    /// The name that was asked for.
     pub got: String,
-    /// The preset it most resembles.
+    /// The preset with the most similar name, if any is similar.
     pub nearest: Option<&'static str>,
-    /// All presets.
+    /// The names of all presets.
     pub known: String,
 }
 
@@ -75,20 +75,20 @@ impl Preset {
         })
     }
 
-    /// What its file says.
+    /// The architecture in its file.
     ///
     /// # Panics
     ///
-    /// If a file of this project is not what it is tested to be.
+    /// If a file of this project is invalid, which tests rule out.
     pub fn architecture(&self) -> Architecture {
         self.architecture_and_names().0
     }
 
-    /// What its file says, and what a checkpoint calls the parameters.
+    /// The architecture in its file, and the names of the parameters in a checkpoint.
     ///
     /// # Panics
     ///
-    /// If a file of this project is not what it is tested to be.
+    /// If a file of this project is invalid, which tests rule out.
     pub fn architecture_and_names(&self) -> (Architecture, Names) {
         let (architecture, names) = if huggingface::is_config(self.text).unwrap_or(false) {
             let imported = huggingface::import(self.text, &huggingface::Options::default());
@@ -119,7 +119,7 @@ mod tests {
         Cost::of(&stack, Some(&architecture)).unwrap().with_names(&stack, &names).unwrap().parameters
     }
 
-    /// Counts published with the models, which are those of their classes in transformers 5.24.0.
+    /// Counts published with the models, which agree with their classes in transformers 5.24.0.
     #[test]
     fn parameter_counts_are_the_published_ones() {
         for (name, expected) in [

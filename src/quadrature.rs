@@ -24,13 +24,13 @@ const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0
 /// Panel ends in x = shift + scale·z, where activations bend.
 const FUNCTION_BREAKS: [f64; 13] = [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 12.0, 24.0, 40.0];
 
-/// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), where f bends where activations
-/// of `shift + scale·z` do.
+/// Nodes z and weights (density included) for E f(z), z ~ N(0, 1).
+/// The function f may bend where activations of `shift + scale·z` do.
 pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
     panels(&FINE, &DENSITY_BREAKS, shift, scale)
 }
 
-/// The same to four digits, by a quarter of the nodes, up to z = 6.
+/// Nodes and weights as in [`gaussian_nodes`], to four digits: a quarter of the nodes, up to z = 6.
 pub(crate) fn coarse_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
     panels(&COARSE, &DENSITY_BREAKS[2..11], shift, scale)
 }
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// At the worst of these, a thousandth of a percent.
+    /// The largest error of these is a thousandth of a percent.
     #[test]
     fn coarse_nodes_have_four_digits() {
         for scale in [0.1, 1.0, 16.0, 300.0] {

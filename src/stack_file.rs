@@ -1,4 +1,4 @@
-//! Stacks as JSON files: the complete input of a run, for any program to walk.
+//! Stacks as JSON files: the complete input of a run, for any program.
 
 use std::{
     collections::BTreeMap,
@@ -12,32 +12,32 @@ use sigprop_stack::{GradientSeed, Head, LearningRates, RowGroup, Stack, StackErr
 
 use crate::report::SCHEMA_VERSION;
 
-/// Why a file is no stack.
+/// The reason why a file is not a stack.
 #[derive(Debug, thiserror::Error)]
 pub enum StackFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("{}: expected a stack as JSON, got an empty file", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// It is no text.
+    /// The file is not text.
     #[error("{}: expected UTF-8 text, got a byte that is none at offset {offset}", path.display())]
     NotText {
         /// The file.
         path: PathBuf,
-        /// Where the text ends.
+        /// The offset at which valid text ends.
         offset: usize,
     },
-    /// It is no JSON, or not of a stack.
+    /// The file is not JSON, or not the JSON of a stack.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Json {
         /// The file.
@@ -46,23 +46,23 @@ pub enum StackFileError {
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What is wrong there.
+        /// Description of the error.
         message: String,
     },
-    /// It is of another release.
+    /// The file is from another release.
     #[error("{}: schema_version: expected {SCHEMA_VERSION}, got {got}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the file.
         got: u32,
     },
-    /// It is a stack that cannot be walked.
+    /// The stack in the file cannot be traversed.
     #[error("{}: the stack cannot be walked", path.display())]
     Stack {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in the stack.
         source: StackError,
     },
 }
@@ -97,7 +97,7 @@ pub fn stack_json(stack: &Stack, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A stack as a file holds it. One without a version is of the first.
+/// A stack as it is read from a file. A file without a version is of the first version.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StackFile {
@@ -117,7 +117,7 @@ fn first_version() -> u32 {
     1
 }
 
-/// The same, to be written.
+/// A stack as it is written to a file.
 #[derive(Serialize)]
 pub(crate) struct StackDocument<'a> {
     schema_version: u32,
@@ -142,7 +142,7 @@ pub fn stack_hash(stack: &Stack) -> String {
     hash.to_string()
 }
 
-/// The same of anything else, by what `{:?}` writes of it: all fields, floats with all their digits.
+/// A stable fingerprint of any other value, from its `{:?}` form: all fields, floats with all their digits.
 #[cfg(feature = "cli")]
 pub(crate) fn fingerprint(value: &impl fmt::Debug) -> String {
     let mut hash = Fnv1a::default();
@@ -160,7 +160,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The message without " at line 1 column 2", which stands in front of it.
+/// The message without " at line 1 column 2", which the error reports in front of it.
 fn without_position(message: &str) -> String {
     message.rsplit_once(" at line ").map_or(message, |(message, _)| message).to_owned()
 }
@@ -173,7 +173,7 @@ impl Default for Fnv1a {
     }
 }
 
-/// Hexadecimal.
+/// Writes the hash in hexadecimal.
 impl fmt::Display for Fnv1a {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:016x}", self.0)
@@ -284,7 +284,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..proptest::test_runner::Config::default() })]
 
-        /// One byte is another one, or the file ends early: a stack or an error, never a panic.
+        /// A file with one changed byte, or one that ends early, gives a stack or an error, never a panic.
         #[test]
         fn no_damaged_file_panics(place: proptest::sample::Index, byte: u8, is_cut: bool) {
             let mut text = Vec::new();

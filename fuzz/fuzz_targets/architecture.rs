@@ -1,4 +1,4 @@
-//! MODEL files, in both formats.
+//! Fuzzes MODEL files, in both formats.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Safetensors files, and indices of several.
+//! Fuzzes safetensors files, and the index of a checkpoint of several files.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

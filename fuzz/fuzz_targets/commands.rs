@@ -1,4 +1,4 @@
-//! Predictions of random flags, and of stack files with random numbers.
+//! Fuzzes predictions with random flags, and with stack files that have random numbers.
 #![no_main]
 
 #[path = "../../tests/sigprop/random_commands/commands.rs"]

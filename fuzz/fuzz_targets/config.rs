@@ -1,4 +1,4 @@
-//! Hugging Face configs, as every release and either tower reads them.
+//! Fuzzes Hugging Face configs, read as every release and either tower reads them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

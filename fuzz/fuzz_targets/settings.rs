@@ -1,4 +1,4 @@
-//! `sigprop.toml` beside a command that may have any flag of it.
+//! Fuzzes `sigprop.toml` next to a command that may have any of its flags.
 #![no_main]
 
 use std::env::set_current_dir;

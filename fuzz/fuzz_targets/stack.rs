@@ -1,4 +1,4 @@
-//! Stacks as JSON.
+//! Fuzzes stacks in JSON.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Token ids, as an array of numpy and as lists.
+//! Fuzzes files of token ids: NumPy arrays and lists.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

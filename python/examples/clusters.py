@@ -1,4 +1,4 @@
-"""One measurement in four parts, by Ray and by Dask, each on this machine: `pip install ray dask distributed`."""
+"""One measurement in four parts, with Ray and with Dask on this machine: `pip install ray dask distributed`."""
 
 import sigprop
 
@@ -7,7 +7,7 @@ PARTS = range(1, 5)
 
 
 def part(number: int) -> sigprop.Shard:
-    """One of the parts, wherever this runs."""
+    """One of the parts, computed on any machine."""
     return sigprop.measure_shard(number, len(PARTS), **GIVEN)
 
 

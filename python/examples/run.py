@@ -1,4 +1,4 @@
-"""Runs the notebooks and keeps what they show: `python run.py`, or `--check` to keep nothing."""
+"""Runs the notebooks and saves their outputs: `python run.py`, or `--check` to save nothing."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ for path in sorted(Path(__file__).parent.glob("*.ipynb")):
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
-        # Neither when a cell ran nor what libraries warned of.
+        # Times of execution and warnings of libraries are not saved.
         cell.metadata.pop("execution", None)
         cell.outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]
     notebook.metadata.pop("language_info", None)

@@ -1,4 +1,4 @@
-//! The command `sigprop` in a process of Python: what it writes becomes bytes, what it refuses a `ValueError`.
+//! The command `sigprop` inside a Python process: its output becomes bytes, and a refusal becomes a `ValueError`.
 
 use std::{
     ffi::OsString,
@@ -17,18 +17,18 @@ use pyo3::{
 };
 use sigprop::cli::{Caller, Reply};
 
-/// How long Ctrl-C and progress wait at most.
+/// The longest wait between two checks for Ctrl-C and two reports of progress.
 const MOMENT: Duration = Duration::from_millis(50);
-/// How long what was interrupted may take to keep what it has.
+/// How long an interrupted command may take to save its results.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// What the command wrote, and its picture as SVG if it has one.
+/// The output of the command, and its picture as SVG, `None` if it has none.
 type Written<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
-/// Runs a command, the name of the program left out. `progress` is called with how much is done and of how much.
+/// Runs a command, given without the name of the program. `progress` is called with the work done and the total.
 ///
-/// Python may go on meanwhile, and signals are heard: an exception of their handlers, as `KeyboardInterrupt` is, ends the
-/// command.
+/// Other Python threads can run meanwhile. Signals are handled: an exception of a handler, such as `KeyboardInterrupt`,
+/// ends the command.
 #[pyfunction]
 #[pyo3(signature = (words, progress=None))]
 fn run<'py>(py: Python<'py>, words: Vec<OsString>, progress: Option<&Bound<'py, PyAny>>) -> PyResult<Written<'py>> {
@@ -36,10 +36,10 @@ fn run<'py>(py: Python<'py>, words: Vec<OsString>, progress: Option<&Bound<'py, 
     let (sender, receiver) = mpsc::channel();
     let running = Arc::clone(&caller);
     thread::spawn(move || {
-        // Nobody listens any more after an interruption.
+        // After an interruption nobody receives the reply.
         let _ = sender.send(running.run(words));
     });
-    // Only what may be shared between threads goes where Python lets others run.
+    // A closure that releases the GIL may only use values that threads can share.
     let receiver = Mutex::new(receiver);
     let wait = |time| {
         py.detach(|| {
@@ -70,13 +70,13 @@ fn run<'py>(py: Python<'py>, words: Vec<OsString>, progress: Option<&Bound<'py, 
     }
 }
 
-/// Runs the command line as `sigprop` in a shell does; its exit status.
+/// Runs the command line as `sigprop` does in a shell, and returns its exit status.
 #[pyfunction]
 fn main(py: Python<'_>, words: Vec<OsString>) -> u8 {
     py.detach(|| sigprop::cli::run(words))
 }
 
-/// The part of the package that is not Python.
+/// The compiled part of the Python package.
 #[pymodule]
 fn _sigprop(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

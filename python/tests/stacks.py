@@ -1,11 +1,11 @@
-"""Networks of `sigprop.torch.build` beside the engine's, on every stack of a folder: two samples of one distribution.
+"""Compares networks of `sigprop.torch.build` with those of the engine, on every stack of a folder: two samples of one distribution.
 
     SIGPROP_STACKS=stacks cargo test --release --test sigprop twins      # writes the stacks of the twin tests
     python python/tests/stacks.py stacks [--networks 200] [--only PART]
 
-Every moment of every site, forward and backward, and of the gradient of every tensor, by the z-score of the difference,
-the errors of both being jackknife errors. Of all cells of a stack together α = 1e-3 (Bonferroni, Student's t). Cells
-whose relative errors are below 1e-4 are constants and agree to 1e-3. Exits with 1 if a stack fails.
+Every moment of every site, forward and backward, and of the gradient of every tensor is compared by the z-score of the
+difference, with jackknife errors of both. For all cells of a stack together α = 1e-3 (Bonferroni, Student's t). Cells
+whose relative errors are below 1e-4 are constants and must agree to 1e-3. Exits with 1 if a stack fails.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import sigprop
 import sigprop.torch
 
 ALPHA = 1e-3
-# As the twins of the rules have it.
+# The same as in the twins of the rules.
 EXACT, CONSTANT = 1e-4, 1e-3
-# Of the largest cell of a quantity: what rounding to f32 leaves of zero.
+# The rounding error of zero in f32, relative to the largest cell of a quantity.
 ROUNDING = 1e-12
 QUANTITIES = (
     "mean", "variance", "token_correlation", "grad_variance", "grad_token_correlation", "weight_grad_second_moment",
@@ -32,26 +32,26 @@ QUANTITIES = (
 
 
 def quantile(cells: int, networks: int) -> float:
-    """Beyond which one of so many cells is with a probability of ALPHA, on two sides; degrees of freedom of one sample."""
+    """The |z| that any of this number of cells exceeds with probability ALPHA, for the degrees of freedom of one sample."""
     from scipy.stats import t
 
     return float(t.ppf(1.0 - ALPHA / (2 * cells), networks - 1))
 
 
 def measured(path: Path, networks: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """By the engine."""
+    """Moments measured by the engine."""
     return cells(sigprop.measure(stack=path, replicates=networks, sites="all", weights=True))
 
 
 def cells(table: sigprop.Table) -> dict[tuple[str, str], tuple[float, float]]:
-    """Number and standard error, by site and quantity."""
+    """Value and standard error, by site and quantity."""
     columns = (table[name].tolist() for name in ("site", "quantity", "observed", "std_error"))
     rows = zip(*columns, strict=True)
     return {(site, quantity): (value, error) for site, quantity, value, error in rows if quantity in QUANTITIES}
 
 
 def probed(stack: dict[str, Any], networks: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """By PyTorch."""
+    """Moments measured with PyTorch."""
     generator = torch.Generator().manual_seed(1)
     torch.manual_seed(1)
     torch.set_num_threads(1)
@@ -64,7 +64,7 @@ def probed(stack: dict[str, Any], networks: int) -> dict[tuple[str, str], tuple[
 
 
 def differences(path: Path, networks: int) -> list[str]:
-    """What is not the same."""
+    """The cells that differ."""
     expected, got = measured(path, networks), probed(json.loads(path.read_text()), networks)
     found = [f"{site} {quantity}: only one has it" for site, quantity in sorted(expected.keys() ^ got.keys())]
     both = sorted(expected.keys() & got.keys())

@@ -1,4 +1,4 @@
-"""Networks of `build`: what they are beside the engine's and beside transformers', and that they train."""
+"""Networks of `build`, compared with those of the engine and of transformers; they can be trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stacks import differences
 transformers.logging.set_verbosity_error()
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
-# Together every component and every operation that stacks have but convolutions over several positions.
+# Together they have every component and every operation of stacks, except convolutions over several positions.
 NETWORKS: dict[str, dict[str, Any]] = {
     "dropout everywhere": {"train": True, "dropout": 0.2, "attention_dropout": 0.3, "drop_path": 0.3},
     "gates, grouped, rotary": {
@@ -52,7 +52,7 @@ def small(**flags: Any) -> Any:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_those_of_the_engine(name: str, tmp_path: Any) -> None:
-    """Forty of each: two samples of one distribution, α as in `stacks`."""
+    """Forty networks of each kind: two samples of one distribution, α as in `stacks`."""
     flags = NETWORKS[name] if "model" in NETWORKS[name] else {**SMALL, **NETWORKS[name]}
     length = {} if name == "vit" else {"seq_len": 8}
     path = tmp_path / "stack.json"
@@ -61,7 +61,7 @@ def test_networks_are_those_of_the_engine(name: str, tmp_path: Any) -> None:
 
 
 def test_networks_are_those_of_transformers() -> None:
-    """With the same parameters, the same numbers."""
+    """Networks with the same parameters have the same outputs."""
     config = transformers.LlamaConfig(**SIZES, num_key_value_heads=2)
     network = sigprop.torch.build(config, generator=generator(), seq_len=8)
     model = transformers.LlamaModel(config).eval()
@@ -78,7 +78,7 @@ def test_networks_are_those_of_transformers() -> None:
 
 
 def test_stacks_say_where_everything_is() -> None:
-    """Sites and tensors are found under their names, tied ones are one."""
+    """Sites and tensors are found under their names, and tied tensors are one."""
     network = small(head="tied")
     prediction = sigprop.predict(**SMALL, seq_len=8, sites="all", weights=True)
     assert set(prediction["site"]) == set(network.sites())
@@ -103,7 +103,7 @@ def test_draws_are_those_of_the_generator() -> None:
 
 
 def test_scales_are_learned_where_asked() -> None:
-    """ReZero starts as the identity; only its factors have gradients then."""
+    """ReZero starts as the identity, where only its factors have gradients."""
     network = small(scheme="rezero", learn_scales=True)
     network(*network.sample(2)).square().sum().backward()
     gradients = {name: tensor.grad for name, tensor in network.tensors().items()}
@@ -113,7 +113,7 @@ def test_scales_are_learned_where_asked() -> None:
 
 
 def test_stacks_are_taken_as_they_are(tmp_path: Any) -> None:
-    """As a dict, and as a file; what cannot be walked is refused in the command's words."""
+    """Stacks are read as a dict and as a file. An invalid one is refused with the message of the command."""
     path = tmp_path / "stack.json"
     sigprop.predict(**SMALL, seq_len=8, dump_stack=path)
     stack = json.loads(path.read_text())
@@ -127,7 +127,7 @@ def test_stacks_are_taken_as_they_are(tmp_path: Any) -> None:
 
 
 def test_measurements_are_predicted() -> None:
-    """The loop in one line, on thirty-two networks without dropout."""
+    """Build, probe and compare, on thirty-two networks without dropout."""
     network = small(scheme="xavier")
     observed = []
     for seed in range(32):
@@ -138,7 +138,7 @@ def test_measurements_are_predicted() -> None:
 
 
 def test_networks_train() -> None:
-    """A causal model learns a text of one cycle, at the learning rates of its scheme."""
+    """A causal model learns a periodic text at the learning rates of its scheme."""
     network = small(scheme="mup", causal=True, head="untied")
     groups = network.parameter_groups(lr=1e-2)
     assert len(groups) > 1 and sum(len(group["params"]) for group in groups) == len(list(network.parameters()))

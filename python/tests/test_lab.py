@@ -1,4 +1,4 @@
-"""Experiments, cut short."""
+"""Shortened experiments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_is_looked_at_comes_true(tmp_path: Any) -> None:
 
 
 def test_what_has_not_learned_yet_did_not_come_true() -> None:
-    """After three steps the first network has learned nothing, and the other one is not a number."""
+    """After three steps the first network has learned nothing, and the loss of the other one is not finite."""
     claims = lab.run("textbook", steps=3, tell=lambda line: None)
     assert [claim.came_true for claim in claims] == [True, True, True, False, True]
 
@@ -43,14 +43,14 @@ def test_unknown_labs_are_refused() -> None:
 
 
 def test_encoders_with_decoders_train() -> None:
-    """Of the lab of Fixup the last network, for three steps: its loss begins at that of guessing and falls."""
+    """The last network of the Fixup lab, for three steps: its loss starts at that of guessing and falls."""
     *_, course = train(lab.LABS["fixup"].trials[-1], 3, 0, "cpu")
     assert len(course.losses) == 3 and course.losses[-1] < course.losses[0] < 6.0
     assert {row["site"].split(".")[0] for row in course.rows} == {"encoder", "decoder"}
 
 
 def test_matrices_alone_move() -> None:
-    """What the theorem of DeepNorm is about; the step is the same step however often it is told."""
+    """The step of matrices, which DeepNorm's theorem is about, is smaller than that of all parameters."""
     trials = [trial for trial in lab.LABS["deepnorm"].trials if "deepnorm, 8" in trial.name]
     matrices, everything = (list(train(trial, 1, 0, "cpu"))[-1].moved for trial in trials)
     assert matrices is not None and everything is not None and 0.0 < matrices < everything
@@ -63,7 +63,7 @@ def test_networks_follow_from_seed_and_number() -> None:
 
 
 def test_parts_are_gathered(tmp_path: Any) -> None:
-    """Two shards and a run that gathers write what one run writes; what was written in half is trained again."""
+    """Two shards and a run that gathers write the same files as one run. A network whose line is incomplete is trained again."""
     lines: list[str] = []
     known = {"networks": 3, "steps": 2, "tell": lines.append}
     whole = trainability(output=str(tmp_path / "whole"), **known)  # type: ignore[arg-type]

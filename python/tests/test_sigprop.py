@@ -1,4 +1,4 @@
-"""The package as somebody uses it."""
+"""The package from the view of a user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_columns_are_those_of_the_command() -> None:
 
 
 def test_flags_are_keywords() -> None:
-    """Switches, booleans with a value, keywords of Python, numbers of numpy."""
+    """Switches, booleans with a value, Python keywords, numpy numbers."""
     prediction = sigprop.predict(
         "gpt2", layers=np.int64(2), seq_len=8, train=True, final_norm=False, dropout=np.float64(0.1), sites="all", weights=True
     )
@@ -45,7 +45,7 @@ def test_flags_are_keywords() -> None:
 
 
 def test_models_are_what_describes_one(tmp_path: Path) -> None:
-    """A dict, its JSON, a file, and a live configuration are one network."""
+    """A dict, its JSON, a file, and a live configuration give the same network."""
     config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 100}
 
     class Live:
@@ -124,7 +124,7 @@ def test_tokens_are_arrays() -> None:
 
 
 def test_measured_numbers_are_compared() -> None:
-    """What is measured goes back into a comparison, as columns and as a DataFrame."""
+    """A comparison accepts a measurement as columns and as a DataFrame."""
     measured = sigprop.measure(replicates=16, seed=3, **SMALL)
     validation = sigprop.validate(replicates=16, seed=3, **SMALL)
     prediction = sigprop.predict(**SMALL)
@@ -186,7 +186,7 @@ def _repeated(ids: list[list[int]]) -> float:
 
 
 def test_processes_may_fork() -> None:
-    """Several sequences take several threads, in a parent and in its children."""
+    """Several sequences use several threads, in a parent process and in its children."""
     ids = np.arange(64).reshape(8, 8).tolist()
     here = _repeated(ids)
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -194,7 +194,7 @@ def test_processes_may_fork() -> None:
 
 
 def test_interruption_is_heard() -> None:
-    """Ctrl-C ends what would take minutes."""
+    """Ctrl-C ends a command that would take minutes."""
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):

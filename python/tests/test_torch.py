@@ -1,4 +1,4 @@
-"""Live modules: what is drawn, and what is measured of them beside predictions."""
+"""Live modules: their initialisation, and their measurements compared with predictions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def batch(name: str, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "tokens"), [("gpt2", 64), ("llama", 64), ("vit", None), ("t5", 32), ("bart", 32)])
 def test_predictions_are_those_of_live_models(name: str, tokens: int | None) -> None:
-    """Sixteen models as the library draws them."""
+    """Sixteen models as transformers initialises them."""
     observed = sigprop.torch.probe(built(name), batch(name, 0), generator=generator())
     for seed in range(1, 16):
         observed += sigprop.torch.probe(built(name, seed), batch(name, seed), generator=generator(seed))
@@ -68,7 +68,7 @@ def test_predictions_are_those_of_live_models(name: str, tokens: int | None) -> 
 
 
 def test_schemes_are_drawn() -> None:
-    """Standard deviations are the planned ones, within five standard errors of independent draws."""
+    """Standard deviations are the planned ones, within five standard errors of independent entries."""
     model = built("gpt2")
     applied = sigprop.torch.apply_(model, "xavier", generator(3))
     parameters = dict(model.named_parameters())
@@ -110,7 +110,7 @@ def test_strict_refuses_before_it_draws() -> None:
 
 
 def test_gradients_from_elsewhere_are_refused() -> None:
-    """Predictions start behind the final norm; a loss does not."""
+    """Predictions start gradients at the output of the final norm; a loss does not."""
     model = built("gpt2")
     with sigprop.torch.probe(model) as probe:
         model(**batch("gpt2", 0)).last_hidden_state.square().sum().backward()
@@ -137,7 +137,7 @@ def test_a_probe_leaves_nothing_behind() -> None:
 
 
 def test_padding_is_left_out() -> None:
-    """Whatever stands behind a mask that hides it."""
+    """Tokens that a mask hides do not change the measurement."""
     model = built("bert")
     short = ids(4, 16)
     mask = torch.ones(4, 24, dtype=torch.long)
@@ -169,7 +169,7 @@ def test_lower_precision_and_compiled_modules() -> None:
 def _rank(rank: int, port: int, folder: str, is_sharded: bool) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    # Gradients of both ranks are drawn after the same seed.
+    # Both ranks have the same seed.
     model = built("gpt2")
     if is_sharded:
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
@@ -184,7 +184,7 @@ def _rank(rank: int, port: int, folder: str, is_sharded: bool) -> None:
 
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_ranks_are_one_batch(is_sharded: bool, tmp_path: Any) -> None:
-    """Of data parallelism, and of fully_shard; gradients are other draws, and weights one of them."""
+    """With data parallelism and with fully_shard. Gradients are different samples, so only their average is compared."""
     import socket
 
     with socket.socket() as free:

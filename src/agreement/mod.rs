@@ -32,16 +32,16 @@ const CONSTANT_ERROR: f64 = 1e-4;
 /// (that of a key bias) is the rounding of single precision.
 const ROUNDING: f64 = 1e-10;
 
-/// What is compared.
+/// A quantity that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compared {
     /// A quantity of a site.
     Site(Quantity),
     /// E x².
     SecondMoment,
-    /// E over ordered pairs of tokens of x_a x_b.
+    /// E x_a x_b over ordered pairs of tokens.
     CrossProduct,
-    /// E over ordered pairs of tokens of g_a g_b.
+    /// E g_a g_b over ordered pairs of tokens.
     GradCrossProduct,
     /// The second moment of a weight's gradient.
     WeightGradient,
@@ -78,7 +78,7 @@ impl Compared {
         }
     }
 
-    /// What the row of a site says of it; nothing of the gradient of a weight.
+    /// The value in the row of a site; `None` for the gradient of a weight.
     pub fn value(self, row: &SiteRow) -> Option<Number> {
         match self {
             Self::Site(quantity) => row.value(quantity),
@@ -92,7 +92,7 @@ impl Compared {
         }
     }
 
-    /// As `value`, with its standard error where the row has one.
+    /// The value in a row, with its standard error if the row has one.
     fn cell(self, row: &SiteRow) -> Option<Cell> {
         if let Self::Site(quantity) = self {
             return row.get(quantity).copied();
@@ -123,18 +123,18 @@ impl Compared {
         }
     }
 
-    /// Whether it cannot change sign, so that its logarithm exists.
+    /// Returns true if the quantity cannot change sign, so that its logarithm exists.
     fn is_positive(self) -> bool {
         matches!(self.scale(), Scale::Own)
     }
 
-    /// Whether it belongs to the pooled numbers: variance and grad_variance together.
+    /// Returns true if the quantity belongs to the pooled numbers: variance and grad_variance together.
     fn is_pooled(self) -> bool {
         matches!(self, Self::Site(Quantity::Variance | Quantity::GradVariance))
     }
 }
 
-/// What a deviation is measured in.
+/// The unit of a deviation.
 enum Scale {
     /// The observed number itself.
     Own,
@@ -142,7 +142,7 @@ enum Scale {
     Std,
     /// Another quantity of the site.
     Of(Compared),
-    /// Another quantity of the site, which both numbers are in units of.
+    /// Another quantity of the site; both numbers are in units of it.
     Covariance(Compared),
 }
 
@@ -156,34 +156,33 @@ fn raw_moment(row: &SiteRow, correlation: f64) -> Option<Number> {
     Some(Number::scaled(correlation + share * share, variance.ln_abs()))
 }
 
-/// One predicted number beside the observed one.
+/// A predicted number and the observed one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Layer of the site.
     pub layer: i64,
     /// Path of the site, or name of the weight tensor.
     pub site: String,
-    /// What is compared.
+    /// The quantity that is compared.
     pub quantity: Compared,
-    /// What theory says.
+    /// The predicted value.
     pub predicted: Number,
-    /// What the samples say; not finite where they overflowed.
+    /// The observed value; not finite where samples overflowed.
     pub observed: Number,
     /// Standard error of `observed`; not finite where it is unknown.
     pub std_error: Number,
-    /// How many replicates `observed` is of, where that is known; one has no standard error.
+    /// Number of replicates of `observed`, where it is known; a single replicate has no standard error.
     pub replicates: Option<usize>,
-    /// Deviation in the unit of the quantity (see the module); infinite where something was
-    /// predicted and nothing observed.
+    /// Deviation in the unit of the quantity (see the module); infinite where something was predicted and nothing
+    /// observed.
     pub relative_error: Option<f64>,
-    /// Standard error in the unit of `relative_error`: of a covariance at least that of its variance; not a number
-    /// where it is unknown.
+    /// Standard error in the unit of `relative_error`, for a covariance at least that of its variance; NaN where it is
+    /// unknown.
     pub relative_std_error: f64,
-    /// Deviation in standard errors; blank where the value is constant by construction or the
-    /// standard error unknown.
+    /// Deviation in standard errors; `None` where the value is constant by construction or the standard error unknown.
     pub z: Option<f64>,
     in_summary: bool,
-    /// Predicted and observed as the linear scale sees them: correlations as covariances.
+    /// Predicted and observed value on the linear scale, where correlations are covariances.
     linear: [f64; 2],
 }
 
@@ -192,7 +191,7 @@ impl Comparison {
         self.predicted.is_finite() && self.observed.is_finite()
     }
 
-    /// ln of predicted and observed, where both exist.
+    /// ln of the predicted and the observed value, where both exist.
     fn logarithms(&self) -> Option<[f64; 2]> {
         let positive = |number: &Number| number.is_finite() && number.value().is_sign_positive() && !number.is_zero();
         (self.quantity.is_positive() && positive(&self.predicted) && positive(&self.observed))
@@ -200,8 +199,8 @@ impl Comparison {
     }
 }
 
-/// Compares all cells that both tables have; rows are matched by the path of their site, weights by
-/// the name of their tensor. What was observed is of `replicates` replicates.
+/// Compares all cells that both tables have; rows are matched by the path of their site, weights by the name of their
+/// tensor. `observed` is the average of `replicates` replicates.
 pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
     let rows: HashMap<&str, &SiteRow> = observed.sites.iter().map(|row| (row.site.as_str(), row)).collect();
     let weights: HashMap<&str, &WeightRow> = observed.weights.iter().map(|row| (row.tensor.as_str(), row)).collect();
@@ -226,7 +225,7 @@ pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -
     comparisons
 }
 
-/// A cell of a site beside the predicted row; `level` knows what else was observed there.
+/// Compares a cell of a site with the predicted row; `level` returns the other quantities observed there.
 fn compare_site(
     predicted: &SiteRow,
     quantity: Compared,
@@ -263,7 +262,7 @@ fn compare_site(
     })
 }
 
-/// Weight gradients below are the rounding of single precision.
+/// The level below which weight gradients are the rounding of single precision.
 fn rounding(observed: impl Iterator<Item = Number>) -> Number {
     let largest = observed.map(|value| value.ln_abs()).fold(f64::NAN, f64::max);
     Number::from_ln(largest + ROUNDING.ln())
@@ -308,7 +307,7 @@ fn comparison(
     }
 }
 
-/// `predicted`/`observed` − 1; two zeros agree.
+/// Returns `predicted`/`observed` − 1; two zeros agree.
 fn excess(predicted: &Number, observed: &Number) -> f64 {
     match (predicted.is_zero(), observed.is_zero()) {
         (true, true) => 0.0,
@@ -325,7 +324,7 @@ mod tests {
         Cell { value: value.into(), std_error: std_error.into() }
     }
 
-    /// A row of the five quantities of averaged positions.
+    /// A row of the five quantities averaged over positions.
     pub(super) fn row(layer: i64, averages: [Option<Cell>; 5]) -> SiteRow {
         let mut cells = [None; Quantity::ALL.len()];
         cells[..averages.len()].copy_from_slice(&averages);

@@ -1,4 +1,4 @@
-//! Somebody's own measurements: a CSV of observed numbers, matched with a prediction by site and quantity.
+//! Measurements that a user provides: a CSV of observed numbers, matched with a prediction by site and quantity.
 
 use std::collections::HashMap;
 use std::f64::consts::LN_10;
@@ -17,21 +17,21 @@ pub struct Observation {
     pub line: u64,
     /// Path of the site, or name of the weight tensor.
     pub site: String,
-    /// What was observed there.
+    /// The observed quantity.
     pub quantity: Compared,
-    /// The number; its standard error is not a number where it is unknown.
+    /// The number; its standard error is NaN where it is unknown.
     pub cell: Cell,
-    /// How many replicates it is of, where that is known.
+    /// Number of replicates, where it is known.
     pub replicates: Option<usize>,
 }
 
-/// What is wrong with a file of observations, and where.
+/// An error in a file of observations.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ObservedError {
     /// Line of the file.
     pub line: u64,
-    /// What was expected, what was found, and a hint.
+    /// The text that was expected and the text that was found, with a hint.
     pub message: String,
 }
 
@@ -41,7 +41,7 @@ impl ObservedError {
     }
 }
 
-/// Places of the columns; `before` them, what else is needed.
+/// Positions of the columns; `before` are additional required columns.
 struct Columns<const N: usize> {
     before: [usize; N],
     site: usize,
@@ -75,7 +75,7 @@ impl<const N: usize> Columns<N> {
         })
     }
 
-    /// A `record` whose blank fields, but for numbers, are those of the record `above`.
+    /// Returns the `record` with its blank fields, except numbers, filled in from the record `above`.
     fn repeated(&self, record: &StringRecord, above: &StringRecord) -> StringRecord {
         let repeats = |place| {
             self.before.contains(&place)
@@ -98,8 +98,8 @@ pub fn read_observations(source: impl Read) -> Result<Vec<Observation>, Observed
     Ok(read(source, [])?.into_iter().map(|([], seen)| seen).collect())
 }
 
-/// Reads what was observed of several networks: the same columns behind others, which are needed too and repeat the
-/// line above where they are blank.
+/// Reads observations of several networks. The columns `before` are required too, and repeat the line above where they
+/// are blank.
 pub(crate) fn read<const N: usize>(
     source: impl Read,
     before: [&str; N],
@@ -153,7 +153,7 @@ fn observation<const N: usize>(
     Ok(Some(Observation { line, site, quantity, cell: Cell { value, std_error }, replicates }))
 }
 
-/// Decimal text, also beyond f64: `1.3e16300`.
+/// Reads decimal text, also beyond f64: `1.3e16300`.
 fn number(text: &str) -> Option<Number> {
     let value: f64 = text.parse().ok()?;
     if value.is_normal() {
@@ -168,8 +168,7 @@ fn unreadable(error: &csv::Error) -> ObservedError {
     ObservedError::new(error.position().map_or(1, csv::Position::line), error.to_string())
 }
 
-/// Compares every observation with what is predicted there; a site or tensor that the prediction does not have is
-/// an error.
+/// Compares every observation with its prediction; a site or tensor that the prediction does not have is an error.
 pub fn compare_observations(
     predicted: &SiteTable,
     observations: &[Observation],

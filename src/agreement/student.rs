@@ -2,8 +2,9 @@
 //!
 //! # Formula
 //!
-//! The jackknife of R replicates has R − 1 degrees of freedom, so that z = (observed − predicted)/std_error has Student's
-//! t law with as many. The bound b of k normal standard errors leaves as much outside as k does of a normal law:
+//! The jackknife of R replicates has R − 1 degrees of freedom, so that z = (observed − predicted)/std_error has
+//! Student's t law with as many. The bound b that replaces k normal standard errors leaves the same probability outside
+//! as k does for a normal law:
 //!
 //! ```text
 //! P(|t| > b; R − 1) = P(|x| > k), x ~ N(0, 1)
@@ -17,32 +18,32 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::Comparison;
 
-/// The bounds of `k` normal standard errors, by number of replicates.
+/// The bounds that replace `k` normal standard errors, by number of replicates.
 pub(crate) struct Bounds {
     k: f64,
     by_replicates: HashMap<usize, f64>,
 }
 
 impl Bounds {
-    /// Bounds that leave as much outside as `k` standard errors do of a normal law.
+    /// Bounds that leave the same probability outside as `k` standard errors of a normal law.
     pub(crate) fn new(k: f64) -> Self {
         Self { k, by_replicates: HashMap::new() }
     }
 
-    /// The bound of a number of replicates; `k` itself where their number is unknown.
+    /// The bound for a number of replicates; `k` itself if their number is unknown.
     pub(crate) fn of(&mut self, replicates: Option<usize>) -> f64 {
         let k = self.k;
         replicates.map_or(k, |count| *self.by_replicates.entry(count).or_insert_with(|| bound(k, count)))
     }
 
-    /// Whether a number deviates by less than its bound; `None` without a standard error.
+    /// Returns true if a number deviates by less than its bound; `None` without a z-score.
     pub(crate) fn hold(&mut self, row: &Comparison) -> Option<bool> {
         let z = row.z?;
         Some(z.abs() < self.of(row.replicates))
     }
 }
 
-/// The bound of one number of replicates; a single one bounds nothing.
+/// The bound for a number of replicates; infinite for a single replicate.
 fn bound(k: f64, replicates: usize) -> f64 {
     let below = Normal::standard().cdf(-k);
     StudentsT::new(0.0, 1.0, replicates as f64 - 1.0).map_or(f64::INFINITY, |student| -student.inverse_cdf(below))

@@ -6,8 +6,8 @@ use super::{Bounds, Compared, Comparison};
 
 /// Normal standard errors below which a deviation counts as agreement within the sampling error.
 pub(crate) const CLOSE: f64 = 2.0;
-/// |relative error| and normal standard errors above these together count as off: chance does not make them of millions of
-/// cells.
+/// |relative error| and normal standard errors above which, together, a cell counts as off. Chance does not produce
+/// such deviations in millions of cells.
 const OFF: (f64, f64) = (0.05, 5.0);
 
 /// Agreement of one quantity over the stream sites; numbers that do not exist are `None`.
@@ -25,10 +25,11 @@ pub struct Fit {
     pub p90: Option<f64>,
     /// 99th percentile of |relative error|, nearest rank.
     pub p99: Option<f64>,
-    /// Share of the z-scores below 2 standard errors, or below the quantile of Student's t that leaves as much outside where
-    /// replicates are few.
+    /// Share of the z-scores below 2 standard errors. If replicates are few, the bound is the quantile of Student's t
+    /// that leaves as much outside.
     pub share_z_below_2: Option<f64>,
-    /// Number of cells with a |relative error| above 5 % and |z| above 5, or above the quantile of Student's t of 5.
+    /// Number of cells with a |relative error| above 5 % and |z| above 5, or above the quantile of Student's t that
+    /// replaces 5.
     pub off: usize,
     /// ln of largest over smallest observed value. A narrow range makes R² mostly noise.
     pub ln_range: Option<f64>,
@@ -37,7 +38,7 @@ pub struct Fit {
 /// Agreement of a whole measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Per quantity, those present.
+    /// The agreement of every quantity that is present.
     pub quantities: Vec<(Compared, Fit)>,
     /// variance and grad_variance as one set, with one common average.
     pub pooled: Fit,
@@ -89,7 +90,7 @@ fn r_squared(pairs: &[[f64; 2]]) -> Option<f64> {
     let square_sum = |deviation: &dyn Fn(&[f64; 2]) -> f64| pairs.iter().map(|pair| deviation(pair).powi(2)).sum();
     let residual: f64 = square_sum(&|[predicted, observed]| observed - predicted);
     let total: f64 = square_sum(&|[_, observed]| observed - average);
-    // What rounding alone makes of a constant.
+    // The sum of squares that rounding alone gives a constant.
     let rounding = pairs.len() as f64 * (4.0 * f64::EPSILON * average).powi(2);
     (total > rounding && total.is_finite() && residual.is_finite()).then(|| 1.0 - residual / total)
 }

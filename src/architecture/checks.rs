@@ -1,4 +1,4 @@
-//! What an architecture must fulfil.
+//! The requirements on an architecture.
 
 use std::ops::RangeInclusive;
 
@@ -18,7 +18,7 @@ const POSITIVE: RangeInclusive<f64> = f64::MIN_POSITIVE..=f64::MAX;
 const FINITE: RangeInclusive<f64> = f64::MIN..=f64::MAX;
 
 impl Architecture {
-    /// Checks everything but the decoder by itself.
+    /// Checks all fields; a decoder is checked by itself elsewhere.
     pub(super) fn check(&self) -> Result<(), ArchitectureError> {
         self.check_sizes()?;
         self.check_numbers()?;
@@ -91,7 +91,7 @@ impl Architecture {
         Ok(())
     }
 
-    /// Fields that contradict each other.
+    /// Refuses fields that contradict each other.
     fn check_structure(&self) -> Result<(), ArchitectureError> {
         let norm = self.norm().is_some();
         let pointwise = self.norm().is_some_and(|norm| norm.kind.pointwise().is_some());
@@ -245,7 +245,7 @@ impl Architecture {
         Ok(())
     }
 
-    /// What goes with ids does not go with a stem.
+    /// Checks the stem and refuses fields that need token ids in a network with a stem.
     fn check_stem(&self) -> Result<(), ArchitectureError> {
         let scaled = (self.embedding_scale - 1.0).abs() > 0.0;
         let projected = self.embedding_width.is_some_and(|width| width != self.d_model);
@@ -274,7 +274,7 @@ impl Architecture {
         }
     }
 
-    /// Distributions of single tensors.
+    /// Checks the distributions of single tensors.
     fn check_init(&self) -> Result<(), ArchitectureError> {
         for (name, TensorInit { std, cutoff, uniform }) in &self.init {
             let numbers = [*std, *uniform].into_iter().flatten();
@@ -320,7 +320,7 @@ impl Architecture {
     }
 }
 
-/// The error of the first of these fields that contradicts another.
+/// Returns the error of the first of these fields that contradicts another one.
 fn first<const N: usize>(
     contradictions: [(&'static str, bool, &'static str, &'static str); N],
 ) -> Result<(), ArchitectureError> {

@@ -7,13 +7,13 @@ use super::{Architecture, ArchitectureError, Format, Head, Kind, Positions, Reso
 /// A MODEL file: the network it describes, and the keys it sets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
-    /// Network of the file, before flags replace anything.
+    /// The network of the file, before flags replace anything.
     pub architecture: Architecture,
-    /// Keys in the file, those of a decoder as `decoder.KEY`.
+    /// The keys in the file; keys of a decoder are written `decoder.KEY`.
     keys: BTreeSet<String>,
 }
 
-/// A key, whether it is idle in this network, and the values with which it acts.
+/// A key, a flag that is true if the key is idle in this network, and the values of other keys with which it acts.
 type Rule = (&'static str, bool, &'static str);
 
 impl ModelFile {
@@ -36,7 +36,7 @@ impl ModelFile {
     /// # Ok::<(), sigprop::architecture::ArchitectureError>(())
     /// ```
     pub fn check_effects(&self, used: &Architecture) -> Result<(), ArchitectureError> {
-        // Whoever resolves the network refuses contradictions.
+        // Contradictions are reported when the network is resolved.
         let Ok(idle) = self.idle(used) else { return Ok(()) };
         let alone = self.idle(&self.architecture).ok();
         let is_idle_alone = |key: &str| alone.as_ref().is_none_or(|alone| alone.iter().any(|(other, _)| other == key));
@@ -46,7 +46,7 @@ impl ModelFile {
         }
     }
 
-    /// Keys of the file that are idle in a network, and what they need.
+    /// The keys of the file that are idle in a network, with the values of other keys that they need.
     fn idle(&self, network: &Architecture) -> Result<Vec<(String, &'static str)>, ArchitectureError> {
         let resolved = network.resolved()?;
         let scheme = network.scheme.as_deref();
@@ -57,7 +57,7 @@ impl ModelFile {
         Ok(idle)
     }
 
-    /// Idle keys of an encoder, or of a decoder.
+    /// The idle keys of an encoder, or of a decoder.
     fn idle_side(
         &self,
         side: &Architecture,
@@ -83,6 +83,7 @@ impl ModelFile {
     }
 }
 
+/// The condition of keys that act only in a Transformer.
 const ENCODER: &str = "kind = \"encoder\"";
 
 fn attention(side: &Architecture) -> Vec<Rule> {
@@ -140,7 +141,7 @@ fn positions(side: &Architecture) -> Vec<Rule> {
     ]
 }
 
-/// Embeddings and head.
+/// Rules for embeddings and head.
 fn surroundings(side: &Architecture) -> Vec<Rule> {
     let mlp = side.kind == Kind::Mlp;
     let head = matches!(side.head, Head::Tied | Head::Untied);
@@ -160,7 +161,7 @@ fn surroundings(side: &Architecture) -> Vec<Rule> {
     ]
 }
 
-/// Norms, feed-forward networks and residual connections.
+/// Rules for norms, feed-forward networks and residual connections.
 fn blocks(side: &Architecture, resolved: &Resolved) -> Vec<Rule> {
     let mlp = side.kind == Kind::Mlp;
     let norm = side.norm();
@@ -187,7 +188,7 @@ fn blocks(side: &Architecture, resolved: &Resolved) -> Vec<Rule> {
     ]
 }
 
-/// Keys of an encoder that its decoder has in its place.
+/// Rules for keys that act only in the decoder, or only outside it.
 fn decoder(resolved: &Resolved) -> Vec<Rule> {
     let (is_encoder, is_decoder) = (resolved.decoder.is_some(), resolved.memory_width.is_some());
     let keys = ["head", "head_activation", "head_bias", "logit_scale", "logit_softcap"];

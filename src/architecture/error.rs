@@ -1,18 +1,18 @@
-//! What can be wrong with an architecture.
+//! Errors of architectures.
 
 /// An architecture that cannot be read or computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ArchitectureError {
-    /// A field that does not hold what it must.
+    /// A field with a value that is not allowed.
     #[error("{field} must be {expected}, got {got}{}{hint}", if hint.is_empty() { "" } else { "; " })]
     Value {
         /// Name of the field.
         field: &'static str,
-        /// What it must be.
+        /// The expected value, in words.
         expected: String,
-        /// What it is.
+        /// The given value.
         got: String,
-        /// What to do about it; may be empty.
+        /// A hint how to fix it; may be empty.
         hint: String,
     },
     /// A file that cannot be read as an architecture.
@@ -22,7 +22,7 @@ pub enum ArchitectureError {
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What is wrong there.
+        /// Description of the error.
         message: String,
     },
     /// A key of a file that changes nothing in the network that the file describes.

@@ -8,7 +8,7 @@ use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Vis
 use super::{Architecture, ArchitectureError};
 use crate::nearest::nearest;
 
-/// How a MODEL file is written.
+/// The format of a MODEL file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `key = value` lines.
@@ -18,7 +18,7 @@ pub enum Format {
 }
 
 impl Architecture {
-    /// Reads the text of a MODEL file; keys it leaves out keep their defaults.
+    /// Reads the text of a MODEL file; keys that it leaves out keep their defaults.
     pub fn from_file_text(text: &str, format: Format) -> Result<Self, ArchitectureError> {
         let read = Reader { text, format };
         if read.parse::<HashMap<String, serde_json::Value>>()?.contains_key("model_type") {
@@ -29,7 +29,7 @@ impl Architecture {
     }
 }
 
-/// Keys that a file sets, those of a decoder as `decoder.KEY`.
+/// The keys that a file sets; keys of a decoder are written `decoder.KEY`.
 pub(super) fn keys(text: &str, format: Format) -> Result<BTreeSet<String>, ArchitectureError> {
     let written = Reader { text, format }.parse::<HashMap<String, serde_json::Value>>()?;
     let decoder = written.get("decoder").and_then(serde_json::Value::as_object).into_iter().flatten();
@@ -64,7 +64,7 @@ impl Reader<'_> {
     }
 }
 
-/// Fails at the first key that is not a field of [`Architecture`], naming the nearest.
+/// Fails at the first key that is not a field of [`Architecture`], and names the nearest field.
 struct KnownKeys;
 
 impl<'de> Deserialize<'de> for KnownKeys {

@@ -128,7 +128,7 @@ pub struct TensorInit {
 }
 
 impl TensorInit {
-    /// The distribution, of an entry that has been checked.
+    /// The distribution of an entry that has been checked.
     pub(super) fn distribution(self) -> Init {
         match (self.std, self.cutoff, self.uniform) {
             (Some(std), _, _) if std <= 0.0 => Init::Zero,
@@ -145,7 +145,7 @@ fn zero() -> Init {
 }
 
 impl InitTable {
-    /// The same distribution everywhere.
+    /// Returns a table with this distribution for every tensor; biases are zero.
     pub fn everywhere(init: Init) -> Self {
         Self {
             token: init,

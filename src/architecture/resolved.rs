@@ -30,7 +30,7 @@ pub struct Resolved {
     pub activation: Activation,
     /// `None` if there are no norms.
     pub norm: Option<Norm>,
-    /// The one at the start of attention, which may have an alpha of its own.
+    /// The norm at the start of attention, which may have an alpha of its own.
     pub attention_norm: Option<Norm>,
     pub norm_placement: NormPlacement,
     pub final_norm: bool,
@@ -45,7 +45,7 @@ pub struct Resolved {
     pub rotary_window_frequencies: Option<Vec<f64>>,
     pub rotary_scale: f64,
     pub rotary_window_scale: f64,
-    /// Empty, or one per block.
+    /// Empty, or one value per block.
     pub rotated: Vec<bool>,
     pub alibi_scale: f64,
     pub relative_buckets: usize,
@@ -70,7 +70,7 @@ pub struct Resolved {
     pub drop_path: f64,
     pub drop_path_schedule: DropPathSchedule,
     pub causal: bool,
-    /// Empty, or one per block.
+    /// Empty, or one value per block.
     pub windows: Vec<usize>,
     pub attention_scale: f64,
     pub attention_scale_by_layer: bool,
@@ -79,7 +79,7 @@ pub struct Resolved {
     pub latent: Option<Latent>,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
-    /// Of a decoder: the width of what its cross-attention reads.
+    /// The width of the memory that the cross-attention of a decoder reads; `None` for other networks.
     pub memory_width: Option<usize>,
     pub decoder: Option<Box<Resolved>>,
     pub shared_embedding: bool,
@@ -98,8 +98,8 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Number of residual connections: two per block of an encoder, three of a decoder with
-    /// cross-attention, one per layer of an MLP that has them.
+    /// Number of residual connections: two per block of an encoder, three per block of a decoder with cross-attention,
+    /// one per layer of an MLP with residual connections.
     pub fn residual_sublayers(&self) -> usize {
         match self.kind {
             Kind::Encoder => (2 + usize::from(self.memory_width.is_some())) * self.n_layers,
@@ -116,7 +116,7 @@ impl Resolved {
         }
     }
 
-    /// The experts of block `index`, if it is a mixture.
+    /// The experts of block `index`; `None` if it has a plain feed-forward network.
     pub fn experts_of(&self, index: usize) -> Option<&Experts> {
         self.experts.as_ref().filter(|experts| {
             let sparse = (index + 1).checked_sub(experts.first_dense);
@@ -125,7 +125,7 @@ impl Resolved {
         })
     }
 
-    /// Width of what leaves the last block and what follows it.
+    /// Width at the end of the stream, after everything that follows the last block.
     pub fn output_width(&self) -> usize {
         match self.embedding_projection {
             EmbeddingProjection::Token => self.embedding_width,
@@ -133,7 +133,7 @@ impl Resolved {
         }
     }
 
-    /// How many embeddings are added to that of the token, or to that of the patch.
+    /// Number of embeddings that are added to the embedding of a token or patch.
     pub fn added_embeddings(&self) -> usize {
         let positions =
             matches!(self.positions, Positions::Learned | Positions::LearnedRelative | Positions::Sinusoidal);
@@ -142,7 +142,7 @@ impl Resolved {
 }
 
 impl Architecture {
-    /// Fills in what was left open and checks everything.
+    /// Fills in the open fields and checks everything.
     pub fn resolved(&self) -> Result<Resolved, ArchitectureError> {
         self.check()?;
         let n_heads = self.heads();
@@ -232,8 +232,8 @@ impl Architecture {
         })
     }
 
-    /// The decoder, if there is one; it reads what leaves the encoder, and the encoder's distributions
-    /// are its own unless it says otherwise.
+    /// The decoder, if there is one. It reads the output of the encoder, and has the encoder's `hf_init` unless it has
+    /// its own.
     fn resolved_decoder(&self) -> Result<Option<Resolved>, ArchitectureError> {
         let Some(decoder) = &self.decoder else { return Ok(None) };
         let mut resolved = decoder.resolved()?;
@@ -246,7 +246,7 @@ impl Architecture {
         self.n_heads.unwrap_or_else(|| default_heads(self.d_model))
     }
 
-    /// Width of what leaves the last block and what follows it.
+    /// Width at the end of the stream, after everything that follows the last block.
     pub(super) fn output_width(&self) -> usize {
         match self.embedding_projection {
             EmbeddingProjection::Token => self.embedding_width.unwrap_or(self.d_model),
@@ -263,7 +263,7 @@ impl Architecture {
         (width, width)
     }
 
-    /// Features of a head that could be rotated.
+    /// Number of features of a head that can be rotated.
     pub(super) fn rotated_width(&self) -> usize {
         self.latent.map_or_else(|| self.head_widths().0, |latent| latent.d_rope)
     }
@@ -273,7 +273,7 @@ impl Architecture {
     }
 
     fn norm_with(&self, alpha: Option<f64>) -> Option<Norm> {
-        // Zhu et al. 2025 and Chen et al. 2025.
+        // The default is that of Zhu et al. 2025 and Chen et al. 2025.
         let alpha = alpha.unwrap_or(0.5);
         let default = match self.kind {
             Kind::Encoder => NormChoice::Layernorm,

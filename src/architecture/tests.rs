@@ -1,4 +1,4 @@
-//! What architectures resolve to, and which are refused.
+//! Architectures and their resolved fields, and architectures that are refused.
 
 use sigprop_stack::{Norm, NormKind, Weighting};
 
@@ -8,7 +8,7 @@ fn message(architecture: &Architecture) -> String {
     architecture.resolved().unwrap_err().to_string()
 }
 
-/// Two of eight.
+/// A mixture that uses two of eight experts.
 fn experts() -> Experts {
     Experts {
         n_experts: 8,
@@ -113,7 +113,7 @@ fn parts_that_do_not_fit_are_refused() {
     }
 }
 
-/// Zhu et al. 2025: 0.5, and of LLaMA-7B 0.8 at the start of attention and 0.2 elsewhere.
+/// Zhu et al. 2025: α is 0.5, and for LLaMA-7B 0.8 at the start of attention and 0.2 elsewhere.
 #[test]
 fn dyt_takes_alpha_where_it_is_told() {
     let dyt = Architecture { norm: Some(NormChoice::Dyt), ..plain() };

@@ -9,7 +9,7 @@ use sigprop_stack::Activation as Function;
 use super::ArchitectureError;
 use crate::nearest::nearest;
 
-/// A string enum: its words, `name`, `Display`, `FromStr` and serde all from one list.
+/// Defines a string enum: its words, `name`, `Display`, `FromStr` and serde all come from one list.
 macro_rules! words {
     ($(#[$about:meta])* $enum:ident ($field:literal) { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$about])*
@@ -160,7 +160,8 @@ words! {
         Alibi = "alibi",
         /// A learned number per distance is added to the scores (T5).
         Relative = "relative",
-        /// A learned vector per position is added to the embedding, and a learned number per distance to the scores (MPNet).
+        /// A learned vector per position is added to the embedding, and a learned number per distance to the scores
+        /// (MPNet).
         LearnedRelative = "learned_relative",
     }
 }
@@ -218,13 +219,14 @@ words! {
         Tied = "tied",
         /// A projection to the vocabulary with weights of its own.
         Untied = "untied",
-        /// A linear map of the first token, with a bias (the pooler of BERT); it counts as parameters and is not predicted.
+        /// A linear map of the first token, with a bias (the pooler of BERT); it counts as parameters and is not
+        /// predicted.
         Pooler = "pooler",
     }
 }
 
 impl Activation {
-    /// The elementwise function; of the gate, if there is one.
+    /// The elementwise function; for a gated activation, the function of the gate.
     pub fn function(self) -> Function {
         match self {
             Self::Identity => Function::Identity,
@@ -248,7 +250,7 @@ impl Activation {
         }
     }
 
-    /// Whether it gates a linear branch.
+    /// Returns true if the activation gates a linear branch.
     pub fn is_gated(self) -> bool {
         matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh | Self::Reglu | Self::Glu)
     }

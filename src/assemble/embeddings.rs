@@ -1,4 +1,4 @@
-//! What enters block 0: the source of the stream and the node `embeddings`.
+//! The input of block 0: the source of the stream and the node `embeddings`.
 
 use sigprop_stack::{
     Activation, Component, Convolution, Embedding, EmbeddingTerm, Gaussian, Ids, Node, PowerLaw, Prepend, Scale,
@@ -12,7 +12,7 @@ use crate::predict::{ForwardWalk, PredictError};
 use crate::recipe::{Fans, Outer, Table};
 
 impl Side<'_> {
-    /// What this input becomes before block 0.
+    /// The beginning of the stream for this input, up to block 0.
     pub(super) fn entrance(&self, reads: &Reads, train: bool) -> Result<Entrance, PredictError> {
         match reads {
             Reads::Ids(ids) => Ok(self.embedded(ids.clone(), train)),
@@ -34,8 +34,8 @@ impl Side<'_> {
         self.token.clone().unwrap_or_else(|| self.table("token", Table::Token))
     }
 
-    /// Embedded ids. What is added to the token embedding is part of the source, unless the token
-    /// embedding is scaled or projected before.
+    /// Embedded ids. The terms added to the token embedding are part of the source, unless the token embedding is
+    /// scaled or projected first.
     fn embedded(&self, ids: Ids, train: bool) -> Entrance {
         let architecture = self.architecture;
         let factor = architecture.embedding_scale;
@@ -105,7 +105,7 @@ impl Side<'_> {
         Node::apply(name, Component::Convolution(convolution))
     }
 
-    /// What is added to the embedding of a token or patch.
+    /// The terms that are added to the embedding of a token or patch, with their names.
     fn added(&self) -> Vec<(&'static str, EmbeddingTerm)> {
         let mut terms = Vec::new();
         match self.architecture.positions {
@@ -134,14 +134,14 @@ impl Side<'_> {
         self.added().into_iter().map(|(name, term)| Node::apply(name, Component::Embedding(term)))
     }
 
-    /// What happens to the sum of embeddings before block 0.
+    /// The nodes that follow the sum of embeddings before block 0: norm and dropout.
     fn finished(&self, norm: bool, train: bool) -> impl Iterator<Item = Node> {
         let norm = self.architecture.norm.filter(|_| norm);
         let norm = norm.map(|norm| Node::apply("norm", Component::Norm(norm)));
         norm.into_iter().chain(Self::dropout(self.architecture.embedding_dropout, train))
     }
 
-    /// Second moment of what enters block 0, whatever ids are drawn.
+    /// The second moment of the input of block 0, which does not depend on the distribution of ids.
     fn variance(&self, train: bool) -> Result<f64, PredictError> {
         let uniform = PowerLaw { vocab_size: self.architecture.vocab_size, exponent: 0.0 };
         let Entrance { seq_len, source, node } = match &self.architecture.stem {

@@ -1,4 +1,4 @@
-//! The head behind the stream that the gradient goes through.
+//! The head after the stream that the gradient goes through.
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack, Tensor};
 
@@ -6,7 +6,8 @@ use super::side::Side;
 use crate::architecture::Head;
 use crate::recipe::{Fans, Outer};
 
-/// The table of token embeddings of the stream that the gradient goes through, if it embeds ids, and its width.
+/// The table of token embeddings of the stream that the gradient goes through, and its shape; `None` if that stream
+/// embeds no ids.
 pub(crate) fn token_table(stack: &Stack) -> Option<(&Tensor, [usize; 2])> {
     let Source::Embedding(embedding) = &stack.streams[stack.gradient.stream].source else { return None };
     let table = embedding.terms.iter().find_map(|term| match term {
@@ -20,7 +21,7 @@ pub(crate) fn token_table(stack: &Stack) -> Option<(&Tensor, [usize; 2])> {
 }
 
 impl Side<'_> {
-    /// A head of this kind behind the stream; none where there is no table to be tied to.
+    /// A head of this kind after the stream; `None` if the kind has no logits, or if there is no table to tie it to.
     pub(super) fn head(&self, stack: &Stack, kind: Head) -> Option<sigprop_stack::Head> {
         let architecture = self.architecture;
         let shape = [architecture.vocab_size, architecture.embedding_width];
@@ -39,7 +40,7 @@ impl Side<'_> {
         })
     }
 
-    /// Linear map, activation and norm of a masked language model.
+    /// The linear map, activation and norm before the head of a masked language model.
     fn before_head(&self) -> Option<Node> {
         let architecture = self.architecture;
         let activation = architecture.head_activation?;

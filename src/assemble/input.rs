@@ -1,4 +1,4 @@
-//! What a network reads, resolved for an architecture.
+//! The input of a network, resolved for an architecture.
 
 use std::convert::Infallible;
 
@@ -14,7 +14,7 @@ pub(super) enum Reads {
     Ids(Ids),
     /// Patches or frames.
     Stem(Stem),
-    /// Gaussian vectors of this correlation where embeddings would be.
+    /// Gaussian vectors of this correlation in place of embeddings.
     Vectors(f64),
 }
 
@@ -29,7 +29,7 @@ impl Reads {
         let law = |exponent| Self::Ids(Ids::PowerLaw(PowerLaw { vocab_size, exponent }));
         match (input, without_ids) {
             (Input::Correlation(r), _) => correlation("input correlation", *r).map(|()| Self::Vectors(*r)),
-            // The default of the input, not a wish.
+            // This is the default input, not an explicit choice.
             (Input::Zipf, Some((_, reads))) => Ok(reads),
             (Input::Uniform | Input::TokenRepeat(_) | Input::Tokens { .. }, Some((reason, _))) => {
                 Err(AssembleError::Input {
@@ -47,7 +47,7 @@ impl Reads {
         }
     }
 
-    /// The number of tokens, if the input has one of its own.
+    /// The number of tokens, if the input sets it.
     pub(super) fn seq_len(&self) -> Option<usize> {
         match self {
             Self::Ids(Ids::Given(given)) => given.sequences.first().map(Vec::len),
@@ -56,7 +56,7 @@ impl Reads {
     }
 }
 
-/// Sequences of one length of ids of the vocabulary.
+/// Returns sequences of one length whose ids are in the vocabulary, else an error.
 fn given(vocab_size: usize, sequences: &[Vec<u32>]) -> Result<GivenIds, AssembleError> {
     let error = |expected: String, got: String| Err(AssembleError::Input { field: "tokens", expected, got });
     let Some(first) = sequences.first().filter(|first| !first.is_empty()) else {
@@ -74,7 +74,7 @@ fn given(vocab_size: usize, sequences: &[Vec<u32>]) -> Result<GivenIds, Assemble
 
 /// The exponent of the power law whose Σ p² is `probability`.
 fn repeating_exponent(vocab_size: usize, probability: f64) -> Result<f64, AssembleError> {
-    /// Beyond, Σ p² is 1 to the last digit.
+    /// Beyond this exponent Σ p² is 1 to the last digit.
     const STEEPEST: f64 = 64.0;
     let least = 1.0 / vocab_size as f64;
     if !(least..=1.0).contains(&probability) {

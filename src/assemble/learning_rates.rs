@@ -8,7 +8,7 @@ use crate::architecture::Resolved;
 use crate::recipe::{Fans, Growth, Place, Trained};
 use crate::schemes::Scheme;
 
-/// Those that are not the common one. Tensors of a decoder have a prefix.
+/// The factors on learning rates that are not 1, by the name of the tensor. Tensors of a decoder have a prefix.
 pub(super) fn learning_rates(
     stack: &Stack,
     scheme: &Scheme,
@@ -25,10 +25,10 @@ pub(super) fn learning_rates(
     Ok(rates.filter(|(rates, _)| *rates != LearningRates::default()).map(|(rates, name)| (name, rates)).collect())
 }
 
-/// What a head over the vocabulary is called.
+/// The name of the weight of a head over the vocabulary.
 const HEAD: &str = "head.weight";
 
-/// A parameter as schemes know it, from its name.
+/// A parameter as schemes see it, derived from its name.
 fn trained(parameter: &Parameter) -> Trained {
     let Parameter { name, shape: [rows, columns], values, .. } = parameter;
     let name = ["encoder.", "decoder."].iter().find_map(|side| name.strip_prefix(side)).unwrap_or(name);
@@ -50,7 +50,7 @@ fn trained(parameter: &Parameter) -> Trained {
     } else {
         Growth::Hidden
     };
-    // Rows of a table are what enters.
+    // The rows of a table correspond to its inputs.
     let is_table = growth == Growth::Input && !is_map;
     let fans = if is_table { Fans::new(*rows, *columns) } else { Fans::new(*columns, *rows) };
     let std = match values {

@@ -21,15 +21,15 @@ impl Entrance {
     }
 }
 
-/// A stream on its way to a stack.
+/// A stream that is being assembled.
 pub(super) struct Side<'a> {
     pub(super) architecture: &'a Resolved,
     pub(super) recipe: &'a dyn Recipe,
-    /// What the names of all its tensors begin with.
+    /// The prefix of the names of all its tensors.
     pub(super) prefix: &'a str,
-    /// The token embedding, if it is another stream's.
+    /// The token embedding, if it is shared with another stream.
     pub(super) token: Option<Tensor>,
-    /// Of schemes that follow the signal.
+    /// The theory in which schemes follow the signal.
     pub(super) theory: Theory,
 }
 
@@ -45,7 +45,8 @@ impl Side<'_> {
         Ok(Stream { name: name.to_owned(), seq_len, source, body })
     }
 
-    /// What enters block 0 in training. The numbers of the blocks are not known yet, but not needed.
+    /// The forward pass up to the input of block 0 in training. The numbers of the blocks are not known yet, but not
+    /// needed.
     fn walk(&self, reads: &Reads) -> Result<ForwardWalk, PredictError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
         let blocks = self.blocks(true, &|_| Residual::constant(1.0, 1.0), &|_| Init::Zero.into());
@@ -66,12 +67,12 @@ impl Side<'_> {
         (0..self.architecture.n_layers).map(|index| blocks.block(index, projections).node()).collect()
     }
 
-    /// Everything behind the last block, if there is anything.
+    /// The node after the last block, if anything follows the blocks.
     fn exit(&self, train: bool) -> Option<Node> {
         let (d_model, width) = (self.architecture.d_model, self.architecture.output_width());
         let norm = self.architecture.norm.filter(|_| self.architecture.final_norm).map(Component::Norm);
         let fans = Fans::new(d_model, width);
-        // Before a head its own map narrows the stream.
+        // In front of a head with a map of its own, that map narrows the stream.
         let projected = width != d_model && self.architecture.head_activation.is_none();
         let projection = projected.then(|| self.outer("final_norm.projection", Outer::EmbeddingOut, fans, false));
         let dropout = Self::dropout(self.architecture.final_dropout, train);
@@ -86,14 +87,14 @@ impl Side<'_> {
         }
     }
 
-    /// A linear map outside the blocks, called like the end of `path`, its tensors like `path`.
+    /// A linear map outside the blocks, whose name is the last part of `path` and whose tensors are named after `path`.
     pub(super) fn outer(&self, path: &str, place: Outer, fans: Fans, bias: bool) -> Node {
         let (weight, bias) = self.outer_tensors(path, place, fans, bias);
         let linear = Linear { fan_in: fans.fan_in, fan_out: fans.fan_out, weight, bias, standardised: None };
         Node::apply(path.rsplit('.').next().unwrap_or(path), Component::Linear(linear))
     }
 
-    /// Weight and bias outside the blocks.
+    /// Weight and bias of a linear map outside the blocks.
     pub(super) fn outer_tensors(&self, path: &str, place: Outer, fans: Fans, bias: bool) -> (Tensor, Option<Tensor>) {
         let Projection { weight, bias: bias_init, standardised: _ } = self.recipe.outer(self.architecture, place, fans);
         let tensor = |what: &str, init| Tensor { name: format!("{}{path}.{what}", self.prefix), init };

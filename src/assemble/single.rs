@@ -7,7 +7,7 @@ use sigprop_stack::{Init, Named, Stack};
 use super::AssembleError;
 use crate::nearest::nearest;
 
-/// Replaces distributions of tensors by those of the entries that match their names; returns the entries that match none.
+/// Replaces the distributions of tensors by the entries that match their names; returns the entries that match none.
 pub(super) fn replace<'a>(stack: &mut Stack, entries: &'a BTreeMap<String, Init>) -> BTreeSet<&'a str> {
     let mut idle: BTreeSet<&str> = entries.keys().map(String::as_str).collect();
     if entries.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn replace<'a>(stack: &mut Stack, entries: &'a BTreeMap<String, Init>
     idle
 }
 
-/// The error of an entry that matches no tensor.
+/// The error for an entry that matches no tensor.
 pub(super) fn unmatched(stack: &mut Stack, entry: &str) -> AssembleError {
     let mut names = BTreeSet::new();
     stack.change(|named| {
@@ -44,7 +44,7 @@ pub(super) fn unmatched(stack: &mut Stack, entry: &str) -> AssembleError {
     AssembleError::NoTensor { entry: entry.to_owned(), hint }
 }
 
-/// Whether an entry names a tensor; `.weight` may be left out, `*` stands for one part.
+/// Returns true if an entry names a tensor; `.weight` may be left out, and `*` matches one part.
 fn matches(entry: &str, tensor: &str) -> bool {
     let same = |tensor: &str| {
         let (mut left, mut right) = (entry.split('.'), tensor.split('.'));

@@ -1,4 +1,4 @@
-//! Stacks as they are assembled: names, structure, numbers.
+//! The names, structure and numbers of assembled stacks.
 
 mod layouts;
 mod streams;
@@ -250,7 +250,7 @@ fn a_scheme_that_is_not_defined_says_so() {
     assert!(matches!(error, AssembleError::Input { field: "grad_correlation", .. }));
 }
 
-/// Not reached: a LayerNorm of one feature is taken as a wide one.
+/// The error is not reached: the rules take a LayerNorm of one feature as a wide one.
 #[test]
 #[should_panic(expected = "Ok")]
 fn dslm_without_a_signal_is_an_error() {

@@ -8,22 +8,22 @@ use half::{bf16, f16};
 
 use super::{CheckpointError, Dtype, Entry, float8};
 
-/// Entries of a piece, unless one row has more.
+/// The number of entries of a piece, unless one row has more.
 const PIECE: usize = 1 << 17;
-/// Entries of the longest row that is read in one piece.
+/// The number of entries of the longest row that is read in one piece.
 pub(crate) const LONGEST_ROW: usize = 1 << 22;
 
-/// Some entries of a tensor, one after the other.
+/// Consecutive entries of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// How many come before.
+    /// The number of entries before them.
     pub first: usize,
     /// The entries.
     pub entries: &'a [f32],
 }
 
 impl Entry {
-    /// Whether its entries can be read as floats.
+    /// Returns true if the entries can be read as floats.
     pub fn is_float(&self) -> bool {
         match self.dtype {
             Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64 => true,
@@ -31,17 +31,18 @@ impl Entry {
         }
     }
 
-    /// Rows along the first axis, and what a row holds; a vector is one column.
+    /// Returns the number of rows along the first axis, and the number of entries of a row. A vector is one column.
     pub fn matrix(&self) -> [usize; 2] {
         let rows = self.shape.first().copied().unwrap_or(1);
         [rows, self.shape.iter().skip(1).product()]
     }
 
-    /// Hands all entries, times their scales, to `each`, in pieces of whole rows; only rows of more than 4 Mi entries are cut.
+    /// Passes all entries to `each` in pieces of whole rows, times their scales and with the product of an adapter
+    /// added. Only rows of more than 4 Mi entries are cut.
     ///
     /// # Panics
     ///
-    /// If it is not one of floats.
+    /// If the entries are not floats.
     pub fn read(&self, mut each: impl FnMut(Piece)) -> Result<(), CheckpointError> {
         let [rows, columns] = self.matrix();
         let total = rows * columns;

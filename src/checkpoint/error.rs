@@ -1,49 +1,49 @@
-//! Why a file is no checkpoint.
+//! The reasons why a file cannot be read as a checkpoint.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that is no checkpoint, and what is wrong with it.
+/// The reason why a file cannot be read as a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the file system.
         source: io::Error,
     },
-    /// It is not of the format.
+    /// The file is not in the expected format.
     #[error("{}: expected {expected}, got {got}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it must be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value that was found.
         got: String,
     },
-    /// It is of a format, or quantised by a method, that is not read.
+    /// The file has a format, or is quantised by a method, that is not read.
     #[error("{}: expected safetensors of floats, got {got}; {advice}", path.display())]
     Foreign {
         /// The file or folder.
         path: PathBuf,
-        /// Its format.
+        /// The format that was found.
         got: String,
-        /// How to get a checkpoint that is read.
+        /// The way to get a checkpoint that can be read.
         advice: &'static str,
     },
-    /// A tensor that does not hold together, or not with the config.
+    /// A tensor is inconsistent, in itself or with the config.
     #[error("{}: tensor {tensor:?}: expected {expected}, got {got}", path.display())]
     Tensor {
         /// The file.
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// What it must be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value that was found.
         got: String,
     },
 }

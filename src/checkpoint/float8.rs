@@ -1,4 +1,4 @@
-//! Floats of eight bits, as the tensors of quantised checkpoints store them.
+//! Eight-bit floats, as the tensors of quantised checkpoints store them.
 //!
 //! # Formula
 //!
@@ -16,7 +16,7 @@
 
 use half::f16;
 
-/// The number of a byte of E4M3; 0x38 gives 1.
+/// Returns the number that a byte of E4M3 encodes; 0x38 is 1.
 pub(super) fn e4m3(byte: u8) -> f32 {
     /// 2^(15 − 7), the difference of the biases of the exponents.
     const BIAS: f32 = 256.0;
@@ -25,7 +25,7 @@ pub(super) fn e4m3(byte: u8) -> f32 {
     if byte & 0x80 == 0 { size } else { -size }
 }
 
-/// The number of a byte of E5M2; 0x3c gives 1.
+/// Returns the number that a byte of E5M2 encodes; 0x3c is 1.
 pub(super) fn e5m2(byte: u8) -> f32 {
     f16::from_bits(u16::from(byte) << 8).to_f32()
 }
@@ -34,7 +34,7 @@ pub(super) fn e5m2(byte: u8) -> f32 {
 mod tests {
     use super::*;
 
-    /// The definition, in exact arithmetic of f64.
+    /// Computes a number by the definition, in exact arithmetic of f64.
     fn defined(byte: u8, mantissa: u32, bias: i32) -> f64 {
         let sign = if byte & 0x80 == 0 { 1.0 } else { -1.0 };
         let code = u32::from(byte & 0x7f);

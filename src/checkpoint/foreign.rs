@@ -1,4 +1,4 @@
-//! Files of other formats, which are named and not read.
+//! Files of other formats, which are recognised but not read.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ const OTHER: &str = "load the model with its library and save it with save_pretr
 
 /// A format that is recognised.
 struct Format {
-    /// The name in an error.
+    /// The name in error messages.
     name: &'static str,
     /// Bytes with which its files begin.
     beginnings: &'static [&'static [u8]],
     /// Extensions of its files.
     extensions: &'static [&'static str],
-    /// How to get a file that is read.
+    /// The way to get a file that can be read.
     advice: &'static str,
 }
 
@@ -40,8 +40,8 @@ const FORMATS: [Format; 4] = [
     Format { name: "an HDF5 file", beginnings: &[b"\x89HDF"], extensions: &["h5"], advice: OTHER },
 ];
 
-/// The error for a file that begins like one of another format. The header of a safetensors file is an object of
-/// JSON after eight bytes.
+/// Returns the error for a file that begins like a file of another format. The header of a safetensors file is a JSON
+/// object after eight bytes.
 pub(super) fn of_file(path: &Path, beginning: &[u8]) -> Option<CheckpointError> {
     if beginning.get(8) == Some(&b'{') {
         return None;
@@ -50,10 +50,10 @@ pub(super) fn of_file(path: &Path, beginning: &[u8]) -> Option<CheckpointError> 
     FORMATS.iter().find(begins).map(|format| error(path, format, format.name.to_owned()))
 }
 
-/// The error for a folder, if it holds checkpoints of another format and no others.
+/// Returns the error for a folder without safetensors files, if it holds a checkpoint of another format.
 pub(super) fn in_folder(folder: &Path, files: &[String]) -> Option<CheckpointError> {
     let has = |name: &str, format: &Format| {
-        // Optimisers and arguments of a training run are no checkpoints.
+        // Optimisers and arguments of a training run are not checkpoints.
         let others = ["optimizer", "scheduler", "training_args", "rng_state"];
         let (_, extension) = name.rsplit_once('.').unwrap_or_default();
         format.extensions.contains(&extension) && !others.iter().any(|other| name.starts_with(other))

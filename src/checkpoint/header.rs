@@ -1,4 +1,4 @@
-//! The header of a file: which tensors there are, and where.
+//! The header of a file, which lists its tensors and their places.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,25 +10,25 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 
 use super::{CheckpointError, Entry, foreign};
 
-/// Longer headers are refused, as by the library that writes them.
+/// The length in bytes above which headers are refused, as in the library that writes them.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// How entries are stored.
+/// The number format of the entries of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dtype {
     /// IEEE half precision.
     F16,
-    /// The upper half of a float.
+    /// The upper half of an IEEE single-precision float (bfloat16).
     Bf16,
     /// IEEE single precision.
     F32,
     /// IEEE double precision, read as single.
     F64,
-    /// Eight bits, four of them exponent.
+    /// Eight bits, four of them for the exponent.
     F8E4M3,
-    /// Eight bits, five of them exponent.
+    /// Eight bits, five of them for the exponent.
     F8E5M2,
-    /// Anything else that safetensors knows; not measured.
+    /// Any other type of safetensors; not measured.
     Other(String),
 }
 
@@ -52,7 +52,7 @@ impl Dtype {
         Some((Self::Other(name.to_owned()), bits))
     }
 
-    /// Its name in the format.
+    /// Returns the name of the type in the safetensors format.
     pub fn name(&self) -> &str {
         match self {
             Self::F16 => "F16",
@@ -66,7 +66,7 @@ impl Dtype {
     }
 }
 
-/// A tensor as the header has it.
+/// A tensor as described in the header.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
@@ -75,7 +75,7 @@ struct Raw {
     data_offsets: [u64; 2],
 }
 
-/// The tensors of a file.
+/// Returns the tensors of a file, from its header.
 pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     let io = || CheckpointError::io(path);
     let mut file = File::open(path).map_err(io())?;
@@ -105,7 +105,7 @@ pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     located(path, tensors, 8 + length, size)
 }
 
-/// Checks that the tensors fill the file.
+/// Returns the tensors with their places, after checking that they fill the file.
 fn located(path: &Path, tensors: BTreeMap<String, Raw>, data: u64, size: u64) -> Result<Vec<Entry>, CheckpointError> {
     let mut tensors: Vec<(String, Raw)> = tensors.into_iter().collect();
     tensors.sort_by_key(|(_, raw)| raw.data_offsets);
@@ -148,14 +148,15 @@ fn located(path: &Path, tensors: BTreeMap<String, Raw>, data: u64, size: u64) ->
     Ok(entries)
 }
 
-/// Size of a tensor, if it is one: the product of its axes is a size even without those of 0.
+/// Returns the size of a tensor in bytes. `None` if it is not a whole number of bytes, or if the product of its axes
+/// overflows, even without axes of 0.
 fn bytes(shape: &[u64], bits: u64) -> Option<u64> {
     let product = shape.iter().try_fold(bits, |bits, &axis| bits.checked_mul(axis.max(1)))?;
     let bits = if shape.contains(&0) { 0 } else { product };
     bits.is_multiple_of(8).then_some(bits / 8)
 }
 
-/// Every tensor once.
+/// The tensors by name; a name may occur only once.
 struct Header(BTreeMap<String, Raw>);
 
 impl<'de> Deserialize<'de> for Header {

@@ -11,7 +11,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The tensors that an index names, from the files beside it.
+/// Returns the tensors that an index names, from the files next to it.
 pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     let bytes = fs::read(path).map_err(CheckpointError::io(path))?;
     let Index { weight_map } = serde_json::from_slice(&bytes)
@@ -45,7 +45,7 @@ pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     Ok(entries)
 }
 
-/// The error for files that an index names and that are not there.
+/// Returns the error for files that an index names but that do not exist.
 fn absent_files(
     path: &Path,
     weight_map: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Products of two narrow matrices that are added to a tensor, as an adapter does.
+//! Products of two narrow matrices that are added to a tensor, as by a LoRA adapter.
 //!
 //! # Formula
 //!
@@ -24,7 +24,7 @@ pub struct LowRank {
     pub transposed: bool,
 }
 
-/// The factors of a product, row by row.
+/// The two factors of a product, stored row by row.
 pub(super) struct Factors {
     /// c B, or c Aᵀ: [rows of W, r].
     left: Vec<f32>,
@@ -67,7 +67,7 @@ impl LowRank {
 }
 
 impl Factors {
-    /// Adds the product to entries of W, of which so many come before.
+    /// Adds the product to consecutive entries of W, starting at index `first`.
     pub(super) fn add(&self, columns: usize, first: usize, entries: &mut [f32]) {
         let mut done = 0;
         while done < entries.len() {

@@ -9,8 +9,8 @@
 //!
 //! # Source
 //!
-//! The format of huggingface/safetensors, `README.md`. Its crate is not used to read: it takes a file as one slice
-//! of bytes, and its errors do not say which tensor, what was expected and what was found. Tests write with it.
+//! The format of huggingface/safetensors, `README.md`. Its crate is not used for reading: it takes a file as one slice
+//! of bytes, and its errors do not name the tensor, the expected value and the value found. Tests write files with it.
 
 mod data;
 mod error;
@@ -38,28 +38,28 @@ use quantised::Scales;
 pub struct Entry {
     /// The file.
     pub path: PathBuf,
-    /// Its name.
+    /// The name of the tensor.
     pub name: String,
-    /// How its entries are stored.
+    /// The number format of its entries.
     pub dtype: Dtype,
-    /// Its axes.
+    /// The sizes of its axes.
     pub shape: Vec<usize>,
-    /// Where its data begin in the file.
+    /// The offset of its data in the file, in bytes.
     offset: u64,
-    /// Factors of its entries; none without quantisation.
+    /// Scales of its entries; `None` without quantisation.
     scales: Option<Box<Scales>>,
-    /// A product that is added to it; none without an adapter.
+    /// A product that is added to it; `None` without an adapter.
     added: Option<Box<LowRank>>,
 }
 
 /// All tensors of a checkpoint, by file and in the order of their data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// The tensors; scales of quantised weights are in those that they scale.
+    /// The tensors. Scales of quantised weights are stored with the tensors that they scale.
     pub entries: Vec<Entry>,
     /// The file that was opened, or the index of several.
     pub path: PathBuf,
-    /// An index next to it in the folder, which was not read.
+    /// An index in the same folder that was not read, if there is one.
     pub other: Option<PathBuf>,
 }
 
@@ -79,14 +79,14 @@ impl Checkpoint {
         Ok(Self { entries: quantised::with_scales(&path, entries)?, path, other })
     }
 
-    /// How many tensors are multiplied by scales.
+    /// Returns the number of tensors that are multiplied by scales.
     pub fn scaled(&self) -> usize {
         self.entries.iter().filter(|entry| entry.scales.is_some()).count()
     }
 }
 
-/// The checkpoint of a folder, and an index that is not read because transformers loads the single file, too
-/// (`_get_resolved_checkpoint_files`).
+/// Returns the checkpoint of a folder, and an index next to it that is not read. transformers also loads the single
+/// file (`_get_resolved_checkpoint_files`).
 fn in_folder(folder: &Path) -> Result<(PathBuf, Option<PathBuf>), CheckpointError> {
     let [single, index, adapter] =
         [SINGLE, INDEX, ADAPTER].map(|name| Some(folder.join(name)).filter(|path| path.is_file()));
@@ -97,7 +97,7 @@ fn in_folder(folder: &Path) -> Result<(PathBuf, Option<PathBuf>), CheckpointErro
     }
 }
 
-/// The error for a folder without a checkpoint that is read.
+/// Returns the error for a folder without a checkpoint that can be read.
 fn nothing(folder: &Path) -> Result<CheckpointError, CheckpointError> {
     let files = fs::read_dir(folder).map_err(CheckpointError::io(folder))?;
     let mut files: Vec<String> =

@@ -1,4 +1,4 @@
-//! Quantised checkpoints: floats of eight bits times their scales; other methods are named and not read.
+//! Quantised checkpoints of eight-bit floats times their scales. Other methods are recognised but not read.
 //!
 //! # Formula
 //!
@@ -6,10 +6,10 @@
 //! W_ij = q_ij s_⌊i/a⌋⌊j/b⌋
 //! ```
 //!
-//! where q is a tensor of F8_E4M3 or F8_E5M2, s the tensor of its scales, `NAME_scale_inv` or `NAME_scale`, and a × b the
-//! block that shares a scale. One scale is that of the tensor, one per row that of the row. Of the
-//! sizes that ⌈rows/a⌉ allows, a is the one that the config next to the checkpoint gives, else 128, else rows over scales,
-//! where that is a whole number.
+//! where q is a tensor of F8_E4M3 or F8_E5M2, s the tensor of its scales, `NAME_scale_inv` or `NAME_scale`, and a × b
+//! the block that shares a scale. A single scale applies to the whole tensor, one scale per row to its row. The block
+//! size a must agree with the number of scales, ⌈rows/a⌉. It is the size in the config next to the checkpoint, else
+//! 128, else rows over scales if that is a whole number.
 //!
 //! # Source
 //!
@@ -29,7 +29,7 @@ const SCALES: [&str; 3] = ["_scale_inv", "_scales_inv", "_scale"];
 /// Endings of the names of scales of activations, keys and values, which weights do not depend on.
 const ACTIVATIONS: [&str; 7] =
     [".input_scale", ".activation_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".input_scale_ub"];
-/// The side of a block that most quantised checkpoints have.
+/// The block size of most quantised checkpoints.
 const USUAL_BLOCK: usize = 128;
 
 /// Scales of the blocks of a tensor.
@@ -37,20 +37,20 @@ const USUAL_BLOCK: usize = 128;
 pub(super) struct Scales {
     /// The tensor that holds them.
     entry: Entry,
-    /// Its axes, as many as the scaled tensor has.
+    /// The sizes of the axes of the scales, as many as the scaled tensor has.
     shape: Vec<usize>,
-    /// Size of a block along each axis.
+    /// The size of a block along each axis.
     block: Vec<usize>,
 }
 
-/// A method that is not read.
+/// A quantisation method that is not read.
 struct Method {
     name: &'static str,
-    /// Parts of names that its tensors have.
+    /// Parts of tensor names that identify the method.
     marks: &'static [&'static str],
 }
 
-/// The first that fits; AWQ has the names of GPTQ without `g_idx`.
+/// The methods that are recognised; the first match counts. AWQ has the names of GPTQ without `g_idx`.
 const METHODS: [Method; 7] = [
     Method { name: "bitsandbytes (4 bits)", marks: &[".quant_state.bitsandbytes__"] },
     Method { name: "bitsandbytes (8 bits)", marks: &[".SCB"] },
@@ -61,7 +61,7 @@ const METHODS: [Method; 7] = [
     Method { name: "MXFP4", marks: &["_proj_blocks"] },
 ];
 
-/// Takes scales out of the tensors and gives them to the tensors that they scale.
+/// Removes scales from the tensors and attaches them to the tensors that they scale.
 pub(super) fn with_scales(path: &Path, entries: Vec<Entry>) -> Result<Vec<Entry>, CheckpointError> {
     refuse_packed(path, &entries)?;
     if !entries.iter().any(|entry| entry.dtype.is_eight_bits()) {
@@ -85,7 +85,7 @@ pub(super) fn with_scales(path: &Path, entries: Vec<Entry>) -> Result<Vec<Entry>
     Ok(rest)
 }
 
-/// Refuses methods whose tensors hold codes of weights.
+/// Returns an error for methods whose tensors hold codes of weights.
 fn refuse_packed(path: &Path, entries: &[Entry]) -> Result<(), CheckpointError> {
     let marked = |method: &'static Method| {
         let has = |entry: &&Entry| method.marks.iter().any(|mark| entry.name.contains(mark));
@@ -102,14 +102,14 @@ fn refuse_packed(path: &Path, entries: &[Entry]) -> Result<(), CheckpointError> 
     Err(CheckpointError::Foreign { path: path.to_owned(), got, advice })
 }
 
-/// The quantisation that the config next to a checkpoint gives.
+/// Returns the quantisation in the config next to a checkpoint; `None` if there is none.
 fn quantization(path: &Path) -> Option<Value> {
     let text = fs::read_to_string(path.parent()?.join("config.json")).ok()?;
     let mut config: Value = serde_json::from_str(&text).ok()?;
     config.get_mut("quantization_config").map(Value::take)
 }
 
-/// The sides of a block, the last axis last.
+/// Returns the sides of a block from the config, the last axis last.
 fn block_of_config(path: &Path) -> Option<Vec<usize>> {
     let config = quantization(path)?;
     config["weight_block_size"].as_array()?.iter().map(|side| usize::try_from(side.as_u64()?).ok()).collect()
@@ -129,7 +129,7 @@ impl Scales {
         let is_one = scales.shape.iter().all(|&axis| axis == 1);
         let mut shape = if is_one { Vec::new() } else { scales.shape.clone() };
         shape.resize(shape.len().max(axes), 1);
-        // Config sides are those of the last axes.
+        // The sides in the config belong to the last axes.
         let given = |axis: usize| side.and_then(|side| side.get((axis + side.len()).checked_sub(axes)?).copied());
         let blocks = entry.shape.iter().zip(&shape).enumerate();
         let block: Option<Vec<usize>> = blocks.map(|(axis, (&size, &count))| block(size, count, given(axis))).collect();
@@ -142,14 +142,14 @@ impl Scales {
         }
     }
 
-    /// The scales themselves.
+    /// Reads the scales.
     pub(super) fn read(&self) -> Result<Vec<f32>, CheckpointError> {
         let mut factors = Vec::new();
         self.entry.read(|piece| factors.extend_from_slice(piece.entries))?;
         Ok(factors)
     }
 
-    /// Multiplies entries, of which so many come before, of a tensor of this shape.
+    /// Multiplies consecutive entries of a tensor of this shape, starting at index `first`, by their scales.
     pub(super) fn apply(&self, factors: &[f32], shape: &[usize], first: usize, entries: &mut [f32]) {
         let last = shape.len().saturating_sub(1);
         let (columns, width) = (shape.get(last).copied().unwrap_or(1), self.block.get(last).copied().unwrap_or(1));
@@ -157,7 +157,7 @@ impl Scales {
         while done < entries.len() {
             let place = first + done;
             let (mut row, column) = (place / columns, place % columns);
-            // The place of the scale, from the last axis to the first.
+            // The index of the scale is computed from the last axis to the first.
             let (mut index, mut stride) = (column / width, self.shape.get(last).copied().unwrap_or(1));
             for axis in (0..last).rev() {
                 index += row % shape[axis] / self.block[axis] * stride;
@@ -171,7 +171,7 @@ impl Scales {
     }
 }
 
-/// Size of the blocks of an axis of `size` entries and `count` scales; none if no size fits.
+/// Returns the block size of an axis of `size` entries and `count` scales; `None` if no size fits.
 fn block(size: usize, count: usize, given: Option<usize>) -> Option<usize> {
     let fits = |side: &usize| *side > 0 && size.div_ceil(*side) == count;
     if count == size {

@@ -1,4 +1,4 @@
-//! Files as the format's own library writes them, and hostile ones.
+//! Tests with files by the format's own library, and with hostile files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn written(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// A file of two tensors, by the format's own library.
+/// Returns a file of two tensors, by the format's own library.
 fn small() -> Vec<u8> {
     let (a, b) = ([1.0f32, -2.0, 3.5, 4.0, 5.0, 6.0].map(f32::to_le_bytes), [0.5f32, 7.0].map(f32::to_le_bytes));
     let view = |shape, data| TensorView::new(TheirDtype::F32, shape, data).expect("a view");
@@ -29,7 +29,7 @@ fn small() -> Vec<u8> {
     serialize(tensors, None).expect("serializable")
 }
 
-/// A file with this header and so many bytes of data.
+/// Returns a file with this header and `data` bytes of data.
 fn file(header: &str, data: usize) -> Vec<u8> {
     let length = (header.len() as u64).to_le_bytes();
     [length.as_slice(), header.as_bytes(), &vec![0; data]].concat()
@@ -40,7 +40,7 @@ fn opened(bytes: &[u8]) -> Result<Checkpoint, CheckpointError> {
     Checkpoint::open(&written(&folder, "model.safetensors", bytes))
 }
 
-/// The message of a file that must be refused, which names it.
+/// Returns the error message for a file that must be refused, after the name of the file.
 fn message(bytes: &[u8]) -> String {
     let message = opened(bytes).expect_err("no checkpoint").to_string();
     let (path, rest) = message.split_once("model.safetensors: ").unwrap_or_else(|| panic!("no file in {message}"));
@@ -176,7 +176,7 @@ fn empty_tensors_and_scalars_are_read() {
 }
 
 proptest! {
-    /// Whatever the bytes: an error or tensors that lie in the file, never a panic or an allocation beyond it.
+    /// Any bytes give an error or tensors that lie in the file, never a panic or an allocation beyond it.
     #[test]
     fn no_header_panics(header in proptest::collection::vec(any::<u8>(), 0..200), data in 0usize..20) {
         let length = (header.len() as u64).to_le_bytes();
@@ -188,7 +188,7 @@ proptest! {
         let _ = opened(&bytes);
     }
 
-    /// A byte of a good header changed: read or refused.
+    /// A good file with one changed byte is read or refused.
     #[test]
     fn no_changed_byte_panics(place in 0usize..1000, byte: u8) {
         let mut bytes = small();

@@ -1,4 +1,4 @@
-//! A program that runs commands: it takes what they would print, sees how far they are, and may end them early.
+//! Runs commands for another program, which receives their output, follows their progress and may end them early.
 
 use std::{
     ffi::OsString,
@@ -14,7 +14,7 @@ use rayon::ThreadPoolBuilder;
 
 use super::{Invocation, Outcome, Refusal};
 
-/// A program that runs commands.
+/// Runs commands for another program, such as the Python package.
 #[derive(Debug, Default)]
 pub struct Caller {
     taken: Mutex<Taken>,
@@ -22,50 +22,50 @@ pub struct Caller {
     cancelled: Arc<AtomicBool>,
 }
 
-/// What a command wrote.
+/// The output of a command.
 #[derive(Debug, Default)]
 struct Taken {
     output: Vec<u8>,
     picture: Option<Vec<u8>>,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Reply {
-    /// How it ended.
+    /// How the command ended.
     pub outcome: Outcome,
-    /// What it would have printed on standard output.
+    /// The bytes that the command would have printed on standard output.
     pub output: Vec<u8>,
-    /// What `--plot` draws, as SVG, of commands that have it; nothing needs to ask for it.
+    /// The picture that `--plot` draws, as SVG, if the command has this flag. It is drawn without the flag too.
     pub picture: Option<Vec<u8>>,
 }
 
 impl Caller {
-    /// Runs a command, without the name of the program in front. Neither the environment nor `sigprop.toml` is read, and
-    /// nothing is said beside the data.
+    /// Runs a command, given without the name of the program. Neither the environment nor `sigprop.toml` is read, and
+    /// nothing but the data is output.
     ///
     /// # Errors
     ///
-    /// What the command would say on standard error.
+    /// Returns the message that the command would have written to standard error.
     pub fn run(&self, words: impl IntoIterator<Item = OsString>) -> Result<Reply, String> {
         let program = iter::once("sigprop".into());
         let words = program.chain(words).chain(["--isolated".into(), "--quiet".into()]).collect();
         let (cli, invocation) = Invocation::read(words).map_err(Refusal::text)?;
         let console = cli.console(&invocation).called_by(self);
-        // Threads of its own: those that all share would be missing in a process forked from this one.
+        // A pool of its own: the threads of the global pool would be missing in a process forked from this one.
         let threads = ThreadPoolBuilder::new().build().map_err(|error| error.to_string())?;
         let outcome = threads.install(|| cli.run(console)).map_err(|error| format!("{error:#}"))?;
         let Taken { output, picture } = std::mem::take(&mut *self.taken());
         Ok(Reply { outcome, output, picture })
     }
 
-    /// How much is done, of how much, once it is known.
+    /// Returns how much is done and the total, once the total is known.
     pub fn progress(&self) -> Option<(u64, u64)> {
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         bar.as_ref().and_then(|bar| Some((bar.position(), bar.length()?)))
     }
 
-    /// Ends what can be ended early, as Ctrl-C does.
+    /// Ends the running command early, as Ctrl-C does, if it can be ended early.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }

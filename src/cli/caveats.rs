@@ -1,4 +1,4 @@
-//! Caveats on a terminal, and what kinds there are.
+//! Caveats on a terminal, and the list of their kinds.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,11 @@ use crate::{Caveat, CaveatKind};
 use super::console::Console;
 use super::prose::write_indented;
 
-/// How many are shown without -v.
+/// The number of caveats that are shown without -v.
 const FEW: usize = 3;
 
-/// Where the prediction is not quite of what was asked for, or uses a rule outside its range: a few, all with -v.
+/// Writes the caveats: the prediction is of a slightly different network than was asked for, or it uses a rule outside
+/// its range. Without -v only the first few are shown.
 pub(crate) fn write_caveats(caveats: &[Caveat], console: Console, out: &mut dyn Write) -> io::Result<()> {
     let shown = if console.is_verbose() { caveats.len() } else { caveats.len().min(FEW) };
     for caveat in &caveats[..shown] {
@@ -25,7 +26,7 @@ pub(crate) fn write_caveats(caveats: &[Caveat], console: Console, out: &mut dyn 
     }
 }
 
-/// All kinds: what they are about, what they do to which numbers, what to do.
+/// Writes all kinds of caveats: where they apply, which numbers are less certain and by how much, and the advice.
 pub(crate) fn explain_caveats(out: &mut dyn Write) -> io::Result<()> {
     for CaveatKind { name, quantity, size, about, advice } in CaveatKind::ALL {
         writeln!(out, "{name}")?;

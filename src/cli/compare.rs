@@ -57,15 +57,15 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,
 
-    /// Schemes with their arguments, separated by commas, as `gpt2,normal:0.02,dslm:k=2,alpha=1`, or `all` that need
-    /// no argument [default: of every family one that is meant for the network].
+    /// Schemes with their arguments, separated by commas, as `gpt2,normal:0.02,dslm:k=2,alpha=1`, or `all` schemes that
+    /// need no argument [default: from every family, one that is meant for the network].
     #[arg(long, value_name = "LIST", value_parser = list, help_heading = "Initialisation")]
     schemes: Option<List>,
 
     #[command(flatten)]
     averages: AverageArguments,
 
-    /// Sort by a column, ascending; `verdict` goes from healthy to failing [default: as the schemes are listed].
+    /// Sort by a column, ascending; `verdict` goes from healthy to failing [default: in the order of the schemes].
     #[arg(long, value_name = "COLUMN", value_parser = column(), help_heading = "Output")]
     sort: Option<Column>,
 
@@ -150,7 +150,7 @@ impl Arguments {
     }
 }
 
-/// The networks of the schemes that are defined.
+/// Returns the networks of the schemes that are defined.
 fn networks(described: &Described, candidates: &[Candidate]) -> anyhow::Result<Vec<Drawn>> {
     let defined = candidates.iter().filter(|candidate| candidate.outcome.is_ok());
     let network = |Candidate { scheme, .. }: &Candidate| {
@@ -160,7 +160,7 @@ fn networks(described: &Described, candidates: &[Candidate]) -> anyhow::Result<V
     defined.map(network).collect()
 }
 
-/// What is said of every scheme, a paragraph each.
+/// Writes the verdict and the caveats of every scheme, a paragraph each.
 fn write_verdicts(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
     for candidate in candidates {
         let label = candidate.scheme.label();

@@ -1,4 +1,4 @@
-//! `sigprop completions`: what a shell completes.
+//! `sigprop completions`: completion scripts for shells.
 
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
@@ -13,14 +13,14 @@ Examples:
   sigprop completions zsh > ~/.zfunc/_sigprop
   sigprop completions fish > ~/.config/fish/completions/sigprop.fish")]
 pub(crate) struct Arguments {
-    /// Which shell.
+    /// Shell to write the script for.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        // The generator takes a writer of its own, and panics where one fails.
+        // The generator panics where its writer fails, so it writes into memory first.
         let mut script = Vec::new();
         generate(self.shell, &mut Cli::command(), "sigprop", &mut script);
         console.emit(None, |out| out.write_all(&script))?;

@@ -12,12 +12,12 @@ use terminal_size::{Width, terminal_size_of};
 
 use super::output::Format;
 
-/// Columns of a curve where no terminal says how many it has.
+/// Columns of a curve if the width of the terminal is unknown.
 const COLUMNS: usize = 80;
-/// Wider curves say no more.
+/// The largest width of a curve, in columns: a wider one shows no more detail.
 const MOST_COLUMNS: usize = 120;
 
-/// Whether a curve comes above the table.
+/// The flag that draws a curve above the table.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct CurveArguments {
@@ -26,12 +26,12 @@ pub(crate) struct CurveArguments {
     curve: CurveChoice,
 }
 
-/// When and how to draw it.
+/// When and how to draw the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum CurveChoice {
-    /// On a terminal: in braille where the locale is UTF-8, else in ASCII.
+    /// On a terminal: in braille if the locale is UTF-8, else in ASCII.
     Auto,
-    /// In dots of braille.
+    /// In braille dots.
     Braille,
     /// In ASCII.
     Ascii,
@@ -40,7 +40,8 @@ enum CurveChoice {
 }
 
 impl CurveArguments {
-    /// How to draw the curve and how wide, if at all; `to_stdout` tells where the table goes.
+    /// Returns how to draw the curve and its width in columns; `None` if it is not drawn. `to_stdout` is true if the
+    /// table goes to standard output.
     pub(crate) fn ink(self, format: Format, to_stdout: bool) -> anyhow::Result<Option<(Ink, usize)>> {
         let ink = match self.curve {
             CurveChoice::Never => return Ok(None),
@@ -60,7 +61,7 @@ impl CurveArguments {
     }
 }
 
-/// Whether the locale has more than ASCII: the first of its variables that is set decides.
+/// Returns true if the locale is UTF-8. The first of its variables that is set decides.
 fn is_utf8() -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env::var(name).ok().filter(|v| !v.is_empty()));

@@ -1,4 +1,4 @@
-//! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
+//! The description of a network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
 use crate::{
     Caveat, Options, Positions, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names,
@@ -19,8 +19,9 @@ use super::{
 /// MODEL, the flags that override it, its input and its gradient.
 #[derive(Args, Debug)]
 pub(crate) struct DescriptionArguments {
-    /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or
-    /// JSON model file (docs/model-files.md lists its keys), JSON itself ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder.
+    /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or JSON
+    /// model file (docs/model-files.md lists its keys), JSON itself ('{"n_layers": 24}'), or `mlp`; without MODEL the
+    /// flags describe a plain encoder.
     #[arg(value_name = "MODEL")]
     model: Option<String>,
 
@@ -37,12 +38,12 @@ pub(crate) struct DescriptionArguments {
     #[arg(long, value_name = "R", help_heading = "Gradient", value_parser = parse::share, allow_negative_numbers = true)]
     pub(crate) grad_correlation: Option<f64>,
 
-    /// At the end of which stream of an encoder–decoder the gradient starts [default: decoder].
+    /// Stream of an encoder–decoder at whose end the gradient starts [default: decoder].
     #[arg(long, value_enum, value_name = "STREAM", help_heading = "Gradient")]
     pub(crate) loss_at: Option<LossAt>,
 }
 
-/// What predictions average over.
+/// The averages that a prediction takes, and the terms that it includes.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Averages")]
 pub(crate) struct AverageArguments {
@@ -50,15 +51,16 @@ pub(crate) struct AverageArguments {
     #[arg(long, value_name = "N", value_parser = parse::count, allow_negative_numbers = true)]
     pub(crate) batch: Option<usize>,
 
-    /// Same seed, same exported parameters.
+    /// Seed of the exported parameters: the same seed gives the same parameters.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// Which terms are followed.
+    /// Which terms to include.
     #[arg(long, value_enum, value_name = "THEORY", default_value_t = TheoryChoice::FiniteWidth)]
     pub(crate) theory: TheoryChoice,
 
-    /// How many positions are followed, where they differ [default: so many that more of them change little; -v tells].
+    /// How many positions to follow, where they differ [default: so many that more would change little; -v reports the
+    /// number].
     #[arg(long, value_enum, value_name = "GRADING")]
     pub(crate) grading: Option<GradingChoice>,
 }
@@ -66,13 +68,13 @@ pub(crate) struct AverageArguments {
 /// How many positions of a sequence are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GradingChoice {
-    /// Three per factor of two.
+    /// Three positions per factor of two.
     Coarse,
-    /// Four per factor of two.
+    /// Four positions per factor of two.
     Fine,
-    /// Eight per factor of two.
+    /// Eight positions per factor of two.
     Finest,
-    /// Every one.
+    /// Every position.
     All,
 }
 
@@ -87,12 +89,12 @@ impl From<GradingChoice> for Positions {
     }
 }
 
-/// Which terms a prediction follows.
+/// The terms that a prediction includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TheoryChoice {
-    /// The network of infinite width and what finite width adds, ± of one network included.
+    /// The network of infinite width and the corrections of finite width, including the ± of one network.
     FiniteWidth,
-    /// The network of infinite width alone, at any length in milliseconds to seconds.
+    /// The network of infinite width alone; any length takes milliseconds to seconds.
     MeanField,
 }
 
@@ -106,13 +108,13 @@ impl From<TheoryChoice> for Theory {
 }
 
 impl AverageArguments {
-    /// The sequences over which a loss is averaged.
+    /// Returns the number of sequences over which the loss is averaged.
     pub(crate) fn loss_batch(self) -> usize {
         const SEQUENCES: usize = 16;
         self.batch.unwrap_or(SEQUENCES)
     }
 
-    /// As the predictor wants it.
+    /// Returns the options of the predictor.
     pub(crate) fn options(self, sites: Sites) -> Options {
         Options { sites, steps: false, theory: self.theory.into(), positions: self.grading.map(Into::into) }
     }
@@ -121,14 +123,14 @@ impl AverageArguments {
 /// A network without weights.
 pub(crate) struct Described {
     pub(crate) setting: Setting,
-    /// What in it is not quite what was asked for.
+    /// Where the network is not exactly as asked for.
     pub(crate) caveats: Vec<Caveat>,
-    /// What a checkpoint calls its parameters.
+    /// The names of its parameters in a checkpoint.
     pub(crate) names: Names,
 }
 
 impl Described {
-    /// A line that says what it is.
+    /// Returns a line that describes the network.
     pub(crate) fn title(&self) -> String {
         let architecture = &self.setting.architecture;
         let name = architecture.name.as_deref().unwrap_or(architecture.kind.name());
@@ -138,7 +140,7 @@ impl Described {
     }
 }
 
-/// What decides the predictions of a network, apart from its weights.
+/// Returns the settings that decide the predictions of a network, apart from its scheme.
 pub(super) fn identity(setting: &Setting) -> Identity {
     let Setting { architecture, input, run, options } = setting;
     let Run { train, grad_correlation, decoder_input, loss_at } = run;
@@ -158,7 +160,8 @@ pub(super) fn identity(setting: &Setting) -> Identity {
 }
 
 impl DescriptionArguments {
-    /// The network that the arguments describe; `scheme` may say which release of a library draws its weights.
+    /// Returns the network that the arguments describe. `scheme` may name the release of a library that draws its
+    /// weights.
     pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
         let described = self.config.described(self.model.as_deref(), scheme, self.shape.seq_len())?;
         let (mut caveats, names) = (described.caveats(), described.names());
@@ -176,8 +179,8 @@ impl DescriptionArguments {
         Ok(Described { setting: Setting { input, run, ..Setting::from(architecture) }, caveats, names })
     }
 
-    /// The network and what predictions of its stream average over; `None` where it was asked how a config is read,
-    /// which has been told.
+    /// Returns the network, with the options for predictions on its stream. Returns `None` if the command was asked how
+    /// it reads a config: the answer has then been written.
     pub(crate) fn begin(
         &self,
         averages: AverageArguments,
@@ -192,7 +195,7 @@ impl DescriptionArguments {
         Ok(Some(described))
     }
 
-    /// Tells how a config was read, if that is asked for; whether it was.
+    /// Reports how a config is read, if that is asked for. Returns true if it was.
     pub(crate) fn explain(&self, scheme: Option<&str>, console: Console) -> anyhow::Result<bool> {
         self.config.explain(self.model.as_deref(), scheme, self.shape.seq_len(), console)
     }

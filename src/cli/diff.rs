@@ -1,4 +1,4 @@
-//! `sigprop diff`: what differs between two reports.
+//! `sigprop diff`: the differences between two reports.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use super::{
     parse,
 };
 
-/// Compare two reports of `predict --format json`, or of `inspect --format json`: what moved, and how the verdict did.
+/// Compare two reports of `predict --format json`, or of `inspect --format json`: the changes of numbers and verdict.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Differences are sorted by size: |ln(second/first)| of variances, |second − first| of correlations, and
@@ -28,18 +28,18 @@ Examples:
   sigprop diff before.json after.json
   sigprop diff before.json after.json --max-difference 1%    exit status 1 if anything moved by more")]
 pub(crate) struct Arguments {
-    /// A report.
+    /// First report.
     #[arg(value_name = "A.json")]
     first: PathBuf,
 
-    /// Another one.
+    /// Second report.
     #[arg(value_name = "B.json")]
     second: PathBuf,
 
     #[command(flatten)]
     data: DataArguments,
 
-    /// Exit with status 1 if a difference is larger, or if a site or quantity is in one report alone.
+    /// Exit with status 1 if a difference is larger, or if a site or quantity is in only one report.
     #[arg(long, value_name = "SHARE", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Gates")]
     max_difference: Option<f64>,
 }

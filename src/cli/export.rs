@@ -1,4 +1,4 @@
-//! `--export`: plans that travel.
+//! `--export`: the initialisation as a plan, a PyTorch function or a checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use sigprop_validate::draw_row;
 
 use super::{model::Network, names::with_file};
 
-/// What is written, by the end of a file's name.
+/// The kind of an exported file, given by its extension.
 enum Kind {
     Plan,
     Function,
@@ -33,8 +33,9 @@ impl Kind {
     }
 }
 
-/// Writes what every parameter of a network starts with into files of the kinds that their names say. A checkpoint
-/// is the first network that `sigprop validate` samples with this seed. `names` is a file with names of one's own.
+/// Writes the initialisation of every parameter of a network into files, of the kinds that their extensions give. A
+/// checkpoint is the first network that `sigprop validate` samples with this seed. `names` is a file with the user's
+/// own names.
 pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>, seed: u64) -> anyhow::Result<()> {
     let kinds = paths.iter().map(|path| Kind::of(path)).collect::<anyhow::Result<Vec<_>>>()?;
     if paths.is_empty() {
@@ -59,12 +60,12 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>,
     Ok(())
 }
 
-/// What every parameter starts with.
+/// Returns the plan: the initialisation of every parameter.
 fn plan(stack: &Stack, scheme: Option<&Scheme>, held: &[Held]) -> Plan {
     Plan::new(stack, scheme.map(ToString::to_string), held)
 }
 
-/// A network for a report.
+/// Returns a network and its plan, for a report.
 pub(crate) fn drawn(stack: &Stack, scheme: Option<&Scheme>, names: &Names) -> anyhow::Result<Drawn> {
     let held = names.held(&parameters(stack)?);
     Ok(Drawn { scheme: scheme.cloned(), stack: stack.clone(), plan: plan(stack, scheme, &held) })

@@ -1,4 +1,4 @@
-//! Files and folders that are written beside the data.
+//! Files and folders that commands write in addition to their data.
 
 use std::{
     fs,
@@ -13,17 +13,17 @@ use sigprop_validate::{Identity, Journal, Progress, Shard};
 
 use super::{Outcome, console::Console};
 
-/// Where a report and the journal of its run go, or a journal alone.
+/// The folder of a report and of the journal of its run, or of a journal alone.
 #[derive(Clone, Copy)]
 pub(super) struct ReportFolder<'a> {
     pub(super) path: &'a Path,
-    /// Whether a run that was ended early goes on.
+    /// True if a run that was ended early is continued.
     pub(super) resumes: bool,
 }
 
 impl ReportFolder<'_> {
-    /// The journal called `name` that the run keeps in the folder until it has ended, with what shards of a run that goes on
-    /// have done.
+    /// Opens the journal called `name`, which the run keeps in the folder until it has ended. If the run is continued,
+    /// the journal takes over the records of its shards.
     pub(super) fn journal<Record: Serialize + DeserializeOwned>(
         self,
         name: &str,
@@ -31,12 +31,12 @@ impl ReportFolder<'_> {
         console: Console,
     ) -> anyhow::Result<Journal<Record>> {
         if self.resumes && !self.path.join(name).exists() {
-            // Nothing is begun beside the shards of another run.
+            // No journal is begun next to the shards of another run.
             self.shards(name)?.iter().try_for_each(|path| Journal::<Record>::resume(path, run).map(drop))?;
         }
         let open = if self.resumes { Journal::resume } else { Journal::create };
         let mut journal = open(&self.path.join(name), run)?;
-        // The journal is locked, so that whoever was writing here has ended.
+        // The journal is locked, so no other run is writing here any more.
         if self.resumes {
             remove_leftovers(self.path).with_context(|| cannot_write(self.path))?;
             self.shards(name)?.iter().try_for_each(|path| journal.gather(path, run))?;
@@ -45,7 +45,8 @@ impl ReportFolder<'_> {
         Ok(journal)
     }
 
-    /// A shard of that run, whose records, called `what`, `complete` adds to a journal of its own; says how far it came.
+    /// Runs a shard: `complete` adds its records to a journal of its own. Reports how many records, called `what`, are
+    /// done.
     pub(super) fn run_shard<Record: Serialize + DeserializeOwned>(
         self,
         (name, what): (&str, &str),
@@ -68,7 +69,7 @@ impl ReportFolder<'_> {
         Ok(outcome)
     }
 
-    /// The journals of the shards of a run.
+    /// Returns the paths of the journals of the run's shards.
     fn shards(self, name: &str) -> anyhow::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -81,13 +82,13 @@ impl ReportFolder<'_> {
         Ok(shards)
     }
 
-    /// What to say of a run that was interrupted.
+    /// Returns the end of the message on an interrupted run: how to continue it.
     pub(super) fn go_on(self) -> String {
         format!("; --resume {} goes on", self.path.display())
     }
 }
 
-/// Tells what of a journal is not as it should be.
+/// Reports a journal that is not locked, or that was written with several instruction sets.
 fn tell_journal<Record: Serialize + DeserializeOwned>(journal: &Journal<Record>, console: Console) {
     if !journal.is_locked() {
         console.note("the file system of the journal has no locks: let one run at a time write into it");
@@ -101,7 +102,7 @@ fn tell_journal<Record: Serialize + DeserializeOwned>(journal: &Journal<Record>,
     }
 }
 
-/// Writes a file of the folder.
+/// Writes a file into the folder.
 pub(super) fn write_into(
     folder: &Path,
     name: &str,
@@ -111,7 +112,8 @@ pub(super) fn write_into(
     write_file(&path, write).with_context(|| cannot_write(&path))
 }
 
-/// What is called `name` in the folders of a folder, by their names; else in the folder itself. A file is itself.
+/// Returns the files called `name` in the subfolders of a folder, sorted by path. If there are none, returns the file
+/// in the folder itself. The path of a file is returned as it is.
 pub(super) fn files_in(path: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let cannot_read = || format!("cannot read {}", path.display());
     if !fs::metadata(path).with_context(cannot_read)?.is_dir() {
@@ -127,13 +129,13 @@ pub(super) fn files_in(path: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> 
     Ok(files)
 }
 
-/// Makes the folder and sees whether files can be written there, before anything is sampled.
+/// Makes the folder and checks that files can be written there, before anything is sampled.
 pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
     Ok(())
 }
 
-/// Sees whether a file can be written, before anything takes long.
+/// Checks that a file can be written, before anything takes long.
 pub(super) fn claim_file(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::tempfile_in(folder).with_context(|| cannot_write(path))?;

@@ -13,25 +13,25 @@ use sigprop_stack::Number;
 
 use super::model::Network;
 
-/// What follows the stream.
+/// The output head and its loss.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Loss")]
 pub(crate) struct HeadArguments {
-    /// Add the output head, so that gradients are those of the mean loss over the tokens of a sequence: the model's
-    /// own, with its distribution, scale, soft cap and the map and norm before it; the same tied to the token
+    /// Add the output head: gradients are then of the mean loss over the tokens of a sequence. It is the model's own
+    /// head, with its distribution, scale, soft cap and the map and norm before it; or the same tied to the token
     /// embedding, or untied. The head of --stack is the key "head" of the file.
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "own", conflicts_with = "grad_correlation")]
     head: Option<HeadChoice>,
 
-    /// What is minimised, the targets having the law of the input.
+    /// Loss to minimise; its targets have the distribution of the input.
     #[arg(long, value_enum, value_name = "LOSS", default_value_t = LossChoice::CrossEntropy, requires = "head")]
     loss: LossChoice,
 }
 
-/// Which head.
+/// The kind of the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum HeadChoice {
-    /// The model's, or the stack file's; untied where a model has none.
+    /// The head of the model or of the stack file; untied if a model has none.
     Own,
     /// The table of token embeddings.
     Tied,
@@ -39,7 +39,7 @@ enum HeadChoice {
     Untied,
 }
 
-/// What is minimised.
+/// The loss that is minimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LossChoice {
     /// −ln softmax(logits) at the target.
@@ -47,7 +47,7 @@ enum LossChoice {
 }
 
 impl HeadArguments {
-    /// Puts the head asked for into the network; whether one is.
+    /// Adds the head that is asked for to the network. Returns false if none is asked for.
     pub(crate) fn attach(&self, network: &mut Network) -> anyhow::Result<bool> {
         let Self { head, loss: LossChoice::CrossEntropy } = self;
         let Some(choice) = head else { return Ok(false) };
@@ -66,7 +66,7 @@ impl HeadArguments {
     }
 }
 
-/// The head of the model.
+/// Adds the head of the model.
 fn own(network: &mut Network) -> anyhow::Result<()> {
     match network.own_head() {
         _ if network.stack.head.is_some() => Ok(()),
@@ -94,7 +94,7 @@ fn untied(network: &mut Network) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The loss lines of a prediction.
+/// Writes the loss lines of a prediction.
 pub(crate) fn write_loss(loss: &Loss, sequences: usize, out: &mut dyn Write) -> io::Result<()> {
     let Loss { logit_variance, cross_entropy, uniform, grad_norm } = loss;
     writeln!(out, "Logits:             std {}", short(logit_variance.sqrt()))?;

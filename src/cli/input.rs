@@ -1,4 +1,4 @@
-//! What flows into the network.
+//! The input of the network.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use super::parse::{self, Sequences};
 
-/// What the network reads.
+/// The input of the network.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct InputArguments {
@@ -23,16 +23,16 @@ pub(crate) struct InputArguments {
     #[arg(long, value_name = "FILE", requires = "text")]
     tokenizer: Option<PathBuf>,
 
-    /// Sequences of the --text that are read, evenly spaced; `all` reads every one.
+    /// Number of sequences to read from --text, evenly spaced; `all` reads every one.
     #[arg(long, value_name = "N", value_parser = parse::sequences, default_value = "16", allow_negative_numbers = true, requires = "text")]
     sequences: Sequences,
 
-    /// Token ids of a decoder (npy, csv, json); by default it reads what the encoder's law gives.
+    /// Token ids of a decoder (npy, csv, json); by default they have the distribution of the encoder's input.
     #[arg(long, value_name = "FILE")]
     decoder_tokens: Option<PathBuf>,
 }
 
-/// At most one input; none is --zipf.
+/// The kind of the input, at most one; --zipf if there is none.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 #[group(multiple = false)]
@@ -45,7 +45,7 @@ struct InputKind {
     #[arg(long)]
     uniform: bool,
 
-    /// Token ids of which two positions carry the same one with probability P.
+    /// Random token ids; two positions have the same id with probability P.
     #[arg(long, value_name = "P", value_parser = parse::repeat_probability, allow_negative_numbers = true)]
     token_repeat: Option<f64>,
 
@@ -53,7 +53,7 @@ struct InputKind {
     #[arg(long, value_name = "R", value_parser = parse::share, allow_negative_numbers = true)]
     input_correlation: Option<f64>,
 
-    /// Given token ids: a .npy of any shape, the sequence last; a .csv, one sequence per line; a .json.
+    /// Given token ids: a .npy of any shape whose last axis is the sequence; a .csv, one sequence per line; a .json.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
@@ -62,7 +62,7 @@ struct InputKind {
     text: Option<PathBuf>,
 }
 
-/// Where the gradient starts.
+/// The stream at whose end the gradient starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LossAt {
     /// At the end of the encoder.
@@ -72,7 +72,7 @@ pub(crate) enum LossAt {
 }
 
 impl LossAt {
-    /// The name of the stream.
+    /// Returns the name of the stream.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Encoder => "encoder",
@@ -91,7 +91,8 @@ impl From<LossAt> for StreamName {
 }
 
 impl InputArguments {
-    /// The input asked for; a text is cut to the sequences of the architecture, of which a caveat says how many are read.
+    /// Returns the input that is asked for. A text is cut into sequences of the architecture's length; a caveat reports
+    /// how many of them are read, if not all.
     pub(crate) fn input(&self, architecture: &Architecture) -> anyhow::Result<(Input, Option<Caveat>)> {
         let InputKind { zipf: _, uniform, token_repeat, input_correlation, tokens, text } = &self.kind;
         if let Some(path) = text {
@@ -107,7 +108,7 @@ impl InputArguments {
         Ok((input, None))
     }
 
-    /// Sequences of a text, evenly spaced.
+    /// Returns sequences of a text, evenly spaced.
     fn text(&self, path: &Path, seq_len: usize) -> anyhow::Result<(Input, Option<Caveat>)> {
         let all = read_text(path, self.tokenizer.as_deref(), seq_len)?;
         let of = all.len();
@@ -119,7 +120,7 @@ impl InputArguments {
         Ok((Input::Tokens { sequences }, Some(caveat)))
     }
 
-    /// What a decoder reads, if that was given.
+    /// Returns the input of the decoder, if it is given.
     pub(crate) fn decoder_input(&self, architecture: &Architecture) -> anyhow::Result<Option<Input>> {
         let Some(path) = &self.decoder_tokens else { return Ok(None) };
         if architecture.decoder.is_none() {

@@ -1,4 +1,4 @@
-//! `sigprop inspect`: what a checkpoint holds, and what it should.
+//! `sigprop inspect`: a checkpoint compared with its initialisation.
 
 mod findings;
 mod gate;
@@ -47,7 +47,7 @@ use super::{
     source::ConfigArguments,
 };
 
-/// Measure the tensors of a checkpoint, compare them with an initialisation, predict what follows.
+/// Measure the tensors of a checkpoint, compare them with an initialisation, predict signals and gradients.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Columns:
@@ -80,19 +80,18 @@ pub(crate) struct Arguments {
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
 
-    /// The model it is of: a config.json, a preset, or an architecture file, as MODEL of `sigprop predict`
-    /// [default: config.json beside the checkpoint, if there is one; else tensors are only measured]. For an adapter, the
-    /// config.json in the folder of its base model, whose weights it is added to.
+    /// Model of the checkpoint: a config.json, a preset, or an architecture file, as MODEL of `sigprop predict`
+    /// [default: config.json next to the checkpoint, if there is one; else tensors are only measured]. For an adapter,
+    /// the config.json in the folder of its base model, to whose weights it is added.
     #[arg(long, value_name = "MODEL")]
     config: Option<String>,
 
     #[command(flatten)]
     source: ConfigArguments,
 
-    /// What the checkpoint calls parameters that have names of their own: lines `name = parameter`. `name` has a *
-    /// for the number of a block (and a second one for that of an expert); `parameter` is the name in transformers, in
-    /// another known convention, or in a plan (--export plan.json). `a + b`: b lies below a in one matrix. # begins a
-    /// comment.
+    /// The checkpoint's own names of parameters: lines `name = parameter`. `name` has a * for the number of a block
+    /// (and a second one for the number of an expert); `parameter` is the name in transformers, in another known
+    /// convention, or in a plan (--export plan.json). `a + b`: b is below a in one matrix. # begins a comment.
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
 
@@ -102,7 +101,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
 
-    /// Also write the network with the measured weights, as `--stack` of other commands reads it.
+    /// Also write the network with the measured weights, for --stack of other commands.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     dump_stack: Option<PathBuf>,
 
@@ -110,43 +109,43 @@ pub(crate) struct Arguments {
     gate: gate::Gate,
 }
 
-/// What the checkpoint should be.
+/// The network that the checkpoint should be.
 struct Expected {
     architecture: Architecture,
     names: Names,
     scheme: String,
-    /// What the scheme draws.
+    /// The network as the scheme draws it.
     stack: Stack,
-    /// The network of the config, with the factors of the forward pass that are its own.
+    /// The network of the config, with the model's own factors in the forward pass.
     model: Stack,
-    /// What in it is not quite what the config says.
+    /// Where the network is not exactly as the config says.
     caveats: Vec<Caveat>,
 }
 
-/// What follows from what it is.
+/// The network with the measured weights, and its prediction.
 struct Measured {
     stack: Stack,
     prediction: Prediction,
     /// The loss under the head, if the model has one.
     loss: Option<Loss>,
-    /// What of the checkpoint the stack does not have.
+    /// Parts of the checkpoint that the stack leaves out.
     omissions: Vec<Omission>,
     verdict: Verdict,
     cost: Cost,
 }
 
-/// A checkpoint beside what it should be.
+/// A checkpoint compared with the network that it should be.
 struct Compared<'a> {
     inspection: &'a Inspection,
-    /// None where nothing says what it should be.
+    /// `None` if nothing says which network it should be.
     expected: Option<&'a Expected>,
-    /// Facts that are no findings, a sentence each.
+    /// Facts that are not findings, a sentence each.
     notes: Vec<String>,
     findings: Vec<Finding>,
     closest: Vec<Resemblance>,
-    /// None where nothing can be predicted.
+    /// `None` if nothing can be predicted.
     measured: Option<Measured>,
-    /// Why nothing is predicted; none where something is.
+    /// The reason why nothing is predicted; `None` if there is a prediction.
     unpredicted: Option<String>,
     judgement: Judgement,
 }
@@ -188,7 +187,7 @@ impl Arguments {
         Ok(self.gate.outcome(&compared, console))
     }
 
-    /// What describes the network: what was named, else the config beside the checkpoint.
+    /// Returns the description of the network: --config, else the config.json next to the checkpoint.
     fn model(&self) -> Option<String> {
         let beside = || {
             let folder =
@@ -211,7 +210,7 @@ impl Arguments {
         let model = assemble(&architecture, &own, &Input::default(), &Run::default())?.stack;
         caveats.extend(foreign_scales(&model, &assembled.stack, &scheme.label()));
         let scheme = match self.scheme.text() {
-            // The release has been heard when the config was read.
+            // The release was taken into account when the config was read.
             Some(text) if text.starts_with("hf@") => text.to_owned(),
             Some(_) | None => scheme.to_string(),
         };
@@ -246,7 +245,8 @@ impl Arguments {
         Ok(Compared { inspection, expected, notes, findings, closest, measured, unpredicted, judgement })
     }
 
-    /// Known schemes, the nearest first; releases of the library that draw the same are told once.
+    /// Returns the known schemes, the nearest first. Releases of the library that draw the same weights are listed
+    /// once.
     fn closest(&self, expected: &Expected, inspection: &Inspection) -> anyhow::Result<Vec<Resemblance>> {
         let Expected { architecture, names, scheme, .. } = expected;
         let mut candidates = vec![Candidate::of(scheme, &names.held(&parameters(&expected.stack)?))];
@@ -292,7 +292,7 @@ impl Arguments {
     }
 }
 
-/// What the network does with the weights of the checkpoint.
+/// Predicts the network with the weights of the checkpoint.
 fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) -> anyhow::Result<Measured> {
     let mut stack = expected.model.clone();
     let omissions = with_measured(&mut stack, inspection);
@@ -321,7 +321,7 @@ impl Expected {
 }
 
 impl<'a> Compared<'a> {
-    /// With nothing to compare it with.
+    /// Returns the result for a checkpoint that nothing can be compared with.
     fn alone(inspection: &'a Inspection, subject: Subject, reason: String) -> Self {
         let Subject { adapter, mut notes, .. } = subject;
         let findings = match &adapter {
@@ -356,7 +356,7 @@ impl<'a> Compared<'a> {
         }
     }
 
-    /// What is wrong, and what follows.
+    /// Writes the findings, the closest schemes and the verdict.
     fn write(&self, to: (Console, Paint), out: &mut dyn Write) -> io::Result<()> {
         let unread: Vec<String> =
             self.inspection.unread.iter().map(|(name, dtype)| format!("{name} ({dtype})")).collect();

@@ -21,7 +21,7 @@ Examples:
   sigprop man predict | man -l -
   sigprop man -o ~/.local/share/man/man1           all of them: sigprop.1, sigprop-predict.1 …")]
 pub(crate) struct Arguments {
-    /// A command [default: sigprop itself].
+    /// Command to describe [default: sigprop itself].
     #[arg(value_name = "COMMAND")]
     command: Option<String>,
 

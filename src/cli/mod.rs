@@ -1,4 +1,4 @@
-//! The command: arguments, one file per subcommand, and where their output goes.
+//! The command line: arguments, one file per subcommand, and where their output goes.
 
 mod caller;
 mod caveats;
@@ -51,23 +51,23 @@ use settings::{Invocation, Refusal};
 
 pub use caller::{Caller, Reply};
 
-/// The command and its subcommands, with all flags.
+/// Returns the command and its subcommands, with all flags.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Reads the command line with its settings, and goes no further; what is wrong with them.
+/// Reads the command line with its settings and runs nothing. Returns an error message if they are wrong.
 #[doc(hidden)]
 pub fn read(words: Vec<OsString>) -> Result<(), String> {
     Invocation::read(words).map(drop).map_err(Refusal::text)
 }
 
-/// Runs the command line, the name of the program in front; the exit status.
+/// Runs a command line that begins with the name of the program. Returns the exit status.
 pub fn run(words: Vec<OsString>) -> u8 {
     let (cli, invocation) = match Invocation::read(words) {
         Ok(read) => read,
         Err(Refusal::Usage(error)) => {
-            // A closed pipe is no error, and there is nobody to tell any other.
+            // A closed pipe is no error, and any other error cannot be reported to anyone.
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
@@ -87,7 +87,7 @@ pub fn run(words: Vec<OsString>) -> u8 {
     }
 }
 
-/// Whether the reader of our output went away, as `head` does.
+/// Returns true if the reader of our output has closed it, as `head` does.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -127,15 +127,15 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// Colour on the terminal; NO_COLOR is honoured by `auto`.
+    /// Colour on the terminal; `auto` honours NO_COLOR.
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "General")]
     color: ColorChoice,
 
-    /// Only data and errors: no verdict, hints or progress on stderr.
+    /// Write only data and errors: no verdict, hints or progress on stderr.
     #[arg(short, long, global = true, help_heading = "General")]
     quiet: bool,
 
-    /// Say more on stderr: settings that gave way, the release, how long it took.
+    /// Report more on stderr: settings that gave way, the release, the run time.
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "General")]
     verbose: bool,
 
@@ -160,19 +160,19 @@ enum Command {
     Man(man::Arguments),
 }
 
-/// How a command that did its work ended.
+/// How a command ended that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what was asked for.
+    /// The command did its work, and all gates passed.
     Done,
-    /// What it found is beyond a limit that was asked for.
+    /// A result is beyond a limit that was asked for.
     GateFailed,
-    /// It was ended early, and reports what it had done.
+    /// The command was ended early, and reported its results so far.
     Interrupted,
 }
 
 impl Outcome {
-    /// Of a process that ends so.
+    /// Returns the exit status of the process.
     pub fn exit_status(self) -> u8 {
         match self {
             Self::Done => 0,

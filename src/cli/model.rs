@@ -1,4 +1,4 @@
-//! Which network: MODEL, the flags that override it, and the stack they become.
+//! The network: MODEL, the flags that override it, and the stack that they become.
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ pub(crate) struct ModelArguments {
     dump_stack: Option<PathBuf>,
 }
 
-/// A stack file holds the whole network: what describes one does not go with it.
+/// Makes the arguments that describe a network conflict with --stack: a stack file holds the whole network.
 fn apart_from_stack(argument: Arg) -> Arg {
     let heading = argument.get_help_heading();
     if argument.get_id() == "model" || matches!(heading, Some("Shape" | "Initialisation" | "Input")) {
@@ -55,12 +55,12 @@ fn apart_from_stack(argument: Arg) -> Arg {
     }
 }
 
-/// How its weights are drawn.
+/// How the weights are drawn.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Initialisation")]
 pub(crate) struct SchemeArguments {
-    /// A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop schemes`); `hf@5.0` is what
-    /// that release of transformers draws for a config [default: the model's own, else xavier].
+    /// A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop schemes`); `hf@5.0` draws a config
+    /// as that release of transformers does [default: the model's own, else xavier].
     #[arg(long, value_name = "NAME[:ARGUMENTS]")]
     scheme: Option<String>,
 
@@ -77,40 +77,40 @@ pub(crate) struct SchemeArguments {
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) stack: Stack,
-    /// What in it is not quite what was asked for.
+    /// Where the network is not exactly as asked for.
     pub(crate) caveats: Vec<Caveat>,
     pub(crate) cost: Cost,
-    /// What a checkpoint calls its parameters.
+    /// The names of its parameters in a checkpoint.
     pub(crate) names: Names,
-    /// What it was assembled from; unknown for what was read from a stack file.
+    /// The architecture and scheme that it was assembled from; `None` if it was read from a stack file.
     described: Option<(Architecture, Scheme)>,
 }
 
 impl Network {
-    /// What float ranges depend on, of the stream that the gradient goes through.
+    /// Returns the width and length of the stream that the gradient goes through, on which float ranges depend.
     pub(crate) fn shape(&self) -> Shape {
         Shape::of(&self.stack)
     }
 
-    /// What it was assembled from; unknown for what was read from a stack file.
+    /// Returns the architecture and scheme that it was assembled from; `None` if it was read from a stack file.
     pub(crate) fn described(&self) -> Option<(&Architecture, &Scheme)> {
         self.described.as_ref().map(|(architecture, scheme)| (architecture, scheme))
     }
 
-    /// The head of its last stream.
+    /// Returns the head of its last stream; `None` if it was read from a stack file.
     pub(crate) fn own_head(&self) -> Option<Head> {
         let (architecture, _) = self.described.as_ref()?;
         Some(architecture.decoder.as_deref().unwrap_or(architecture).head)
     }
 
-    /// Replaces its head; whether it was assembled from something that says how.
+    /// Replaces its head. Returns false if it was read from a stack file, which does not say how.
     pub(crate) fn set_head(&mut self, kind: Head) -> anyhow::Result<bool> {
         let Some((architecture, scheme)) = &self.described else { return Ok(false) };
         set_head(&mut self.stack, architecture, scheme, kind)?;
         Ok(true)
     }
 
-    /// A line that says what it is.
+    /// Returns a line that describes the network.
     pub(crate) fn title(&self) -> String {
         let scheme = self.described.as_ref().map_or(String::new(), |(_, scheme)| format!(", scheme {scheme}"));
         let architecture = self.described.as_ref().map(|(architecture, _)| architecture);
@@ -121,7 +121,7 @@ impl Network {
 }
 
 impl ModelArguments {
-    /// The network that the arguments describe, whose scheme follows signals in this theory.
+    /// Returns the network that the arguments describe. A scheme that depends on the signal follows it in this theory.
     pub(crate) fn network(&self, theory: Theory) -> anyhow::Result<Network> {
         if let Some(path) = &self.stack {
             let mut stack = read_stack(path)?;
@@ -147,12 +147,13 @@ impl ModelArguments {
         Ok(Network { stack, caveats: warnings, cost, names, described: Some((architecture, scheme)) })
     }
 
-    /// Tells how a config was read, if that is asked for; whether it was.
+    /// Reports how a config is read, if that is asked for. Returns true if it was.
     pub(crate) fn explain(&self, console: Console) -> anyhow::Result<bool> {
         self.description.explain(self.scheme.text(), console)
     }
 
-    /// Writes the stack where it is wanted; whether standard output is taken by it.
+    /// Writes the stack, if that is asked for. Returns true if it went to standard output, where nothing else may
+    /// follow.
     pub(crate) fn dump(&self, stack: &Stack, console: Console) -> anyhow::Result<bool> {
         let Some(path) = &self.dump_stack else { return Ok(false) };
         console.emit(Some(path), |out| stack_json(stack, out))?;
@@ -160,7 +161,7 @@ impl ModelArguments {
     }
 }
 
-/// Index of a stream.
+/// Returns the index of a stream.
 fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
     stack.streams.iter().position(|stream| stream.name == name).with_context(|| {
         let known = stack.streams.iter().map(|stream| stream.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -170,21 +171,21 @@ fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
 }
 
 impl SchemeArguments {
-    /// The text of `--scheme`.
+    /// Returns the text of `--scheme`.
     pub(crate) fn text(&self) -> Option<&str> {
         self.scheme.as_deref()
     }
 
-    /// The first of its flags that is given.
+    /// Returns the first of its flags that is given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let scheme = self.scheme.as_ref().map(|_| "--scheme");
         scheme.or(self.dslm_k.map(|_| "--dslm-k")).or(self.dslm_alpha.map(|_| "--dslm-alpha"))
     }
 
-    /// The scheme asked for, else the model's own, else xavier; with the arguments given as flags.
+    /// Returns the scheme that is asked for, else the model's own, else xavier, with the arguments given as flags.
     pub(crate) fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
         let named = self.scheme.as_deref().or(own).unwrap_or("xavier");
-        // The release has been heard when the config was read.
+        // The release was taken into account when the config was read.
         let mut text = if named.starts_with("hf@") { "hf" } else { named }.to_owned();
         for (flag, key, value) in [("--dslm-k", "k", self.dslm_k), ("--dslm-alpha", "alpha", self.dslm_alpha)] {
             let Some(value) = value else { continue };

@@ -1,4 +1,4 @@
-//! `sigprop models`: the presets and what they cost.
+//! `sigprop models`: the presets and their costs.
 
 use std::io::{self, Write};
 
@@ -78,7 +78,7 @@ fn write_table(models: &[PresetCost], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "(FLOPs per token; memory of activations for the backward pass of one sequence)")
 }
 
-/// The cost lines of a prediction.
+/// Writes the cost lines of a prediction.
 pub(crate) fn write_cost(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Parameters:         {}", grouped(cost.parameters))?;
     let [forward, backward] =
@@ -88,7 +88,7 @@ pub(crate) fn write_cost(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Activation memory:  {memory} per sequence, 2 bytes per entry")
 }
 
-/// Three digits and a prefix: `124 M`, `1.56 G`, `345 MiB`.
+/// Formats a number with three digits and a prefix: `124 M`, `1.56 G`, `345 MiB`.
 fn scaled(value: f64, step: f64, unit: &str) -> String {
     let prefixes = ["", "k", "M", "G", "T", "P", "E", "Z", "Y"];
     let mut value = value;

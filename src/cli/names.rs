@@ -1,4 +1,4 @@
-//! `--names`: what a checkpoint of one's own calls the parameters of a network.
+//! `--names`: the user's own names of the parameters of a network.
 
 use std::{fs, path::Path};
 
@@ -13,7 +13,7 @@ use sigprop_stack::Parameter;
 
 use super::hint::did_you_mean;
 
-/// `names` with the lines of a file, if there is one.
+/// Returns `names` with the lines of a file, if there is one.
 pub(crate) fn with_file(
     names: &Names,
     file: Option<&Path>,
@@ -25,7 +25,8 @@ pub(crate) fn with_file(
     names.with_rules(&text, architecture, parameters).with_context(|| format!("--names {}", path.display()))
 }
 
-/// The same for the names that a checkpoint has; every line of the file must name one of its tensors.
+/// Returns the names that most tensors of a checkpoint have, with the lines of a file. Every line must name one of its
+/// tensors.
 pub(crate) fn of_checkpoint(
     names: &Names,
     file: Option<&Path>,

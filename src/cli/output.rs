@@ -7,27 +7,27 @@ use clap::{Args, ValueEnum, builder::PossibleValue};
 
 use super::console::{Console, Paint};
 
-/// How data is written.
+/// The format of the data.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct FormatArguments {
-    /// How to write the data; every field is in docs/formats.md.
+    /// Format of the data; docs/formats.md describes every field.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 
-    /// As --format json.
+    /// Short for --format json.
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
 impl FormatArguments {
-    /// The format asked for.
+    /// Returns the format that is asked for.
     pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 }
 
-/// Where data goes, and how it is written.
+/// Where data goes, and its format.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct DataArguments {
@@ -40,25 +40,25 @@ pub(crate) struct DataArguments {
 }
 
 impl DataArguments {
-    /// The format asked for.
+    /// Returns the format that is asked for.
     pub(crate) fn format(&self) -> Format {
         self.format.format()
     }
 
-    /// How a table is painted where it goes.
+    /// Returns how a table is coloured: not at all in a file.
     pub(crate) fn paint(&self, console: Console) -> Paint {
         if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) }
     }
 }
 
-/// A format.
+/// A format of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For programs, or for a document: the same columns in each of them.
+    /// Rows for programs or documents, with the same columns in each format.
     Rows(RowFormat),
-    /// One document, with all that was found.
+    /// One JSON document with all results.
     Json,
 }
 
@@ -85,12 +85,12 @@ impl ValueEnum for Format {
     }
 }
 
-/// Which sites are told.
+/// The sites to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SiteChoice {
-    /// What enters block 0, the output of each block, the final norm.
+    /// The input of block 0, the output of each block, the final norm.
     Stream,
-    /// The points inside blocks too.
+    /// Also the points inside blocks.
     All,
 }
 

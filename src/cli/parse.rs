@@ -1,51 +1,51 @@
-//! Numbers from the command line, refused with what was expected.
+//! Parsers of numbers on the command line. Their errors name the expected values.
 
 use sigprop_stack::GIBIBYTE;
 use sigprop_validate::Shard;
 
-/// Larger counts are typing errors.
+/// Larger counts are refused as typing errors.
 const MAX_COUNT: usize = 1_000_000;
-/// Longer ranges of seeds too.
+/// Longer ranges of seeds are refused as typing errors.
 const MAX_SEEDS: u64 = 1000;
 
-/// A size: a whole number from 1.
+/// Parses a size: a whole number from 1.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&size| size > 0).ok_or_else(|| "expected a whole number from 1".to_owned())
 }
 
-/// The probability of zeroing something: in [0, 1).
+/// Parses a probability of dropping something, in [0, 1).
 pub(crate) fn dropout_rate(text: &str) -> Result<f64, String> {
     within(text, |rate| (0.0..1.0).contains(&rate), "expected a probability in [0, 1)")
 }
 
-/// A correlation or a share: in [0, 1].
+/// Parses a correlation or a share, in [0, 1].
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     within(text, |share| (0.0..=1.0).contains(&share), "expected a number in [0, 1]")
 }
 
-/// The probability that two positions carry the same id: in (0, 1].
+/// Parses the probability that two positions carry the same id, in (0, 1].
 pub(crate) fn repeat_probability(text: &str) -> Result<f64, String> {
     within(text, |share| share > 0.0 && share <= 1.0, "expected a probability in (0, 1]")
 }
 
-/// A finite number from 0.
+/// Parses a finite number from 0.
 pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     within(text, |value| value >= 0.0 && value.is_finite(), "expected a finite number, not negative")
 }
 
-/// A share above 0, or a percentage.
+/// Parses a share above 0, which may be a percentage.
 pub(crate) fn error(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 0.01));
     let value = within(number, |value| value > 0.0 && value.is_finite(), "expected a number above 0, as 0.01 or 1%");
     value.map(|value| value * unit)
 }
 
-/// A finite number.
+/// Parses a finite number.
 pub(crate) fn finite(text: &str) -> Result<f64, String> {
     within(text, f64::is_finite, "expected a finite number")
 }
 
-/// A finite number above 0.
+/// Parses a finite number above 0.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     within(text, |value| value > 0.0 && value.is_finite(), "expected a finite number above 0")
 }
@@ -54,13 +54,13 @@ fn within(text: &str, allowed: impl Fn(f64) -> bool, expected: &str) -> Result<f
     text.parse().ok().filter(|&value| allowed(value)).ok_or_else(|| expected.to_owned())
 }
 
-/// How many replicates, or sequences.
+/// Parses a number of replicates or sequences.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=MAX_COUNT).contains(count));
     count.ok_or_else(|| "expected a whole number from 1 to 1000000".to_owned())
 }
 
-/// Bytes, told in GiB or MiB.
+/// Parses a size in GiB or MiB. Returns bytes.
 pub(crate) fn memory(text: &str) -> Result<f64, String> {
     let units = [("GiB", GIBIBYTE), ("MiB", GIBIBYTE / 1024.0)];
     let bytes =
@@ -70,11 +70,11 @@ pub(crate) fn memory(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a size such as 4GiB or 500MiB".to_owned())
 }
 
-/// A number of sequences; all there are if none.
+/// A number of sequences; `None` means all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sequences(pub(crate) Option<usize>);
 
-/// `all`, or a number from 1.
+/// Parses `all`, or a number from 1.
 pub(crate) fn sequences(text: &str) -> Result<Sequences, String> {
     if text == "all" {
         return Ok(Sequences(None));
@@ -83,11 +83,11 @@ pub(crate) fn sequences(text: &str) -> Result<Sequences, String> {
     count.map(|count| Sequences(Some(count))).ok_or_else(|| "expected a whole number from 1, or `all`".to_owned())
 }
 
-/// A number of threads; all there are if none.
+/// A number of threads; `None` means all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) Option<usize>);
 
-/// `all`, or a number from 1.
+/// Parses `all`, or a number from 1.
 pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     if text == "all" {
         return Ok(Threads(None));
@@ -96,7 +96,7 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     threads.map(|threads| Threads(Some(threads))).ok_or_else(|| "expected `all` or a whole number from 1".to_owned())
 }
 
-/// A part of a run, `2/4`.
+/// Parses a part of a run, such as `2/4`.
 pub(crate) fn shard(text: &str) -> Result<Shard, String> {
     text.parse()
 }
@@ -105,7 +105,7 @@ pub(crate) fn shard(text: &str) -> Result<Shard, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seeds(pub(crate) Vec<u64>);
 
-/// Seeds and ranges of them, ends included, separated by commas; none twice.
+/// Parses seeds and ranges of seeds, ends included, separated by commas. No seed may occur twice.
 pub(crate) fn seeds(text: &str) -> Result<Seeds, String> {
     let seed = |text: &str| text.parse::<u64>().map_err(|_| format!("expected seeds such as 3,11..16, got {text:?}"));
     let mut seeds = Vec::new();
@@ -126,21 +126,21 @@ pub(crate) fn seeds(text: &str) -> Result<Seeds, String> {
     Ok(Seeds(seeds))
 }
 
-/// A limit, or none.
+/// A limit; `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit(pub(crate) Option<f64>);
 
-/// A factor above 1, or `none`.
+/// Parses a factor above 1, or `none`.
 pub(crate) fn factor_limit(text: &str) -> Result<Limit, String> {
     limit(text, |value| value > 1.0 && value.is_finite(), "expected a finite number above 1, or none")
 }
 
-/// A number above 0 and below 1, or `none`.
+/// Parses a number above 0 and below 1, or `none`.
 pub(crate) fn share_limit(text: &str) -> Result<Limit, String> {
     limit(text, |value| value > 0.0 && value < 1.0, "expected a number above 0 and below 1, or none")
 }
 
-/// A number above 0, or `none`.
+/// Parses a number above 0, or `none`.
 pub(crate) fn positive_limit(text: &str) -> Result<Limit, String> {
     limit(text, |value| value > 0.0 && value.is_finite(), "expected a finite number above 0, or none")
 }
@@ -174,7 +174,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..proptest::test_runner::Config::default() })]
 
-        /// Whatever the text: a number within its bounds, or what was expected.
+        /// Every text is either refused or parsed to a number within its bounds.
         #[test]
         fn what_is_taken_is_within_its_bounds(
             text in "[-+]?[0-9]{1,20}(\\.[0-9]{0,3})?(e-?[0-9]{1,3})?(%|GiB|MiB)?|-?(nan|inf|NaN|infinity)|.{0,6}|none|all"

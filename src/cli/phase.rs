@@ -68,19 +68,19 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     scheme: SchemeArguments,
 
-    /// What is varied to the right: a name, the range, how many values [default: 17]; logarithmic where LOW is above
+    /// Number varied to the right: its name, its range, how many values [default: 17]; logarithmic if LOW is above
     /// zero, unless `:linear`.
     #[arg(long, value_name = "NAME=LOW..HIGH[:N][:linear]", help_heading = "Map", allow_hyphen_values = true)]
     x: Axis,
 
-    /// What is varied upwards.
+    /// Number varied upwards, in the same form.
     #[arg(long, value_name = "NAME=LOW..HIGH[:N][:linear]", help_heading = "Map", allow_hyphen_values = true)]
     y: Axis,
 
     #[command(flatten)]
     averages: AverageArguments,
 
-    /// In rows, the vertices of the edges instead of the cells.
+    /// In rows, write the vertices of the edges instead of the cells.
     #[arg(long, help_heading = "Output")]
     edges: bool,
 

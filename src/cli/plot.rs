@@ -14,7 +14,7 @@ use super::{
     folder::{cannot_write, claim_file},
 };
 
-/// Where a picture goes.
+/// The file of a picture.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct PlotArguments {
@@ -24,7 +24,7 @@ pub(crate) struct PlotArguments {
     plot: Option<PlotFile>,
 }
 
-/// A file for a picture, whose name tells its format.
+/// The file of a picture, whose name gives its format.
 #[derive(Clone, Debug)]
 struct PlotFile {
     path: PathBuf,
@@ -57,12 +57,12 @@ impl Format {
 }
 
 impl PlotArguments {
-    /// Sees whether the picture can be written, before anything takes long.
+    /// Checks that the picture can be written, before anything takes long.
     pub(crate) fn claim(&self) -> anyhow::Result<()> {
         self.plot.as_ref().map_or(Ok(()), |file| claim_file(&file.path))
     }
 
-    /// Draws the picture, if one is wanted; a program that runs the command always gets one.
+    /// Draws the picture, if it is asked for. A program that runs the command always gets one.
     pub(crate) fn draw(&self, console: Console, draw: impl Fn() -> Picture) -> anyhow::Result<()> {
         if let Some(caller) = console.caller() {
             let mut picture = Vec::new();

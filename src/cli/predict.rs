@@ -1,4 +1,4 @@
-//! `sigprop predict`: what theory says.
+//! `sigprop predict`: the prediction by theory.
 
 use std::{
     io::{self, Write},
@@ -37,7 +37,7 @@ use super::{
     update::UpdateArguments,
 };
 
-/// Predict the size of signals and gradients at every block, and what it means.
+/// Predict the size of signals and gradients at every block, with a verdict.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Columns, averaged over initialisations, masks, inputs, positions and features:
@@ -77,20 +77,20 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
 
-    /// Also write what every parameter starts with: *.json is a plan by name pattern, *.py a PyTorch function that
-    /// draws it, *.safetensors the drawn parameters (--seed). Names are those of transformers for its configs.
+    /// Also write the initialisation of every parameter: *.json is a plan by name pattern, *.py a PyTorch function that
+    /// draws it, *.safetensors the drawn parameters (--seed). For configs of transformers the names are the library's.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     export: Vec<PathBuf>,
 
-    /// What your module calls its parameters, for --export: lines `name = parameter`, as --names of `sigprop inspect`.
+    /// Your module's own names of parameters, for --export: lines `name = parameter`, as --names of `sigprop inspect`.
     #[arg(long, value_name = "FILE", requires = "export", help_heading = "Output")]
     names: Option<PathBuf>,
 
-    /// Which sites to tell.
+    /// Which sites to report.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
 
-    /// Tell the weights and their gradients: a second table; in rows instead of the sites.
+    /// Report the weights and their gradients: in a second table; in rows, instead of the sites.
     #[arg(long, help_heading = "Output")]
     weights: bool,
 
@@ -106,7 +106,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     averages: AverageArguments,
 
-    /// List every kind of caveat: where it stands, which numbers are less certain, what to do. Then stop.
+    /// List every kind of caveat: where it applies, which numbers are less certain, and the advice. Then stop.
     #[arg(long, help_heading = "Output")]
     explain_caveats: bool,
 
@@ -115,7 +115,7 @@ pub(crate) struct Arguments {
     fail_on: Vec<FailOn>,
 }
 
-/// What a run can be failed on.
+/// A failure that a run can be failed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailOn(Failure);
 
@@ -230,7 +230,7 @@ impl Arguments {
         write_caveats(&prediction.caveats, console, out)
     }
 
-    /// What the network costs and the loss it starts with.
+    /// Writes the costs of the network and its initial loss.
     fn write_costs(&self, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
         write_cost(document.cost, out)?;
         document.loss.map_or(Ok(()), |loss| write_loss(loss, self.averages.loss_batch(), out))
@@ -248,7 +248,7 @@ impl Arguments {
     }
 }
 
-/// The prediction, with the loss where there is a head; given sequences of ids have a progress bar.
+/// Predicts the network, with the loss if there is a head. A progress bar counts given sequences of ids.
 fn predicted(
     stack: &Stack,
     head: Option<&Head>,
@@ -270,7 +270,7 @@ fn predicted(
     Ok(predicted)
 }
 
-/// How much sequences of given ids differ.
+/// Reports how much given sequences of ids differ.
 fn tell_sequences(prediction: &Prediction, console: Console) {
     let Some(Sequences { count, deviation }) = prediction.sequences else { return };
     let [one, all] = [deviation, deviation / (count as f64).sqrt()].map(|deviation| column(100.0 * deviation, 1));
@@ -280,7 +280,7 @@ fn tell_sequences(prediction: &Prediction, console: Console) {
     ));
 }
 
-/// Which positions stand for all.
+/// Reports how many positions are followed in place of all.
 fn tell_positions(prediction: &Prediction, console: Console) {
     let Some(Followed { positions, seq_len, difference }) = prediction.followed else { return };
     let difference =

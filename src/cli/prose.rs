@@ -5,7 +5,7 @@ use std::io::{self, Write};
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
-/// Writes `head`, which takes `indent` columns, and `text`, broken between words and indented as much.
+/// Writes `head`, which takes `indent` columns, and `text`, which is broken between words and indented by as much.
 pub(crate) fn write_indented(head: &str, indent: usize, text: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{head}")?;
     let mut column = indent;

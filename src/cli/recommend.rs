@@ -62,32 +62,32 @@ pub(crate) struct Arguments {
     dump_stack: Option<PathBuf>,
 }
 
-/// What the network is to fulfil.
+/// The demands on the network.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Demands")]
 struct DemandArguments {
-    /// Factor on the variance of the stream over all blocks, or its inverse; `none` asks for nothing.
+    /// Largest factor on the variance of the stream over all blocks, or its inverse; `none` sets no limit.
     #[arg(long, value_name = "X", default_value = "2", value_parser = parse::factor_limit)]
     max_forward_growth: parse::Limit,
 
-    /// Ratio of the gradient norms of one weight matrix over the blocks.
+    /// Largest ratio of the gradient norms of one weight matrix over the blocks.
     #[arg(long, value_name = "X", default_value = "3", value_parser = parse::factor_limit)]
     max_gradient_ratio: parse::Limit,
 
-    /// Correlation between tokens after the last block.
+    /// Largest correlation between tokens after the last block.
     #[arg(long, value_name = "R", default_value = "0.9", value_parser = parse::share_limit)]
     max_correlation: parse::Limit,
 
-    /// Standard deviation of attention scores.
+    /// Largest standard deviation of attention scores.
     #[arg(long, value_name = "X", default_value = "1", value_parser = parse::positive_limit)]
     max_score_std: parse::Limit,
 
-    /// Float format that the stream is to fit, tails and precision.
+    /// Float format that the stream must fit, in its tails and in its precision.
     #[arg(long, value_name = "FORMAT", default_value = "bf16", value_parser = format())]
     dtype: usize,
 }
 
-/// A format by its place among those whose margins are told.
+/// Parses the name of a format. Returns its index in `MARGIN_FORMATS`.
 fn format() -> impl TypedValueParser<Value = usize> {
     let place = |name: String| MARGIN_FORMATS.iter().position(|format| format.name == name);
     PossibleValuesParser::new(MARGIN_FORMATS.map(|format| format.name)).map(move |name| place(name).expect("a format"))
@@ -153,7 +153,7 @@ fn write_recommendation(recommendation: &Recommendation, paint: Paint, out: &mut
     write_verdict(&summary.verdict, paint, out)
 }
 
-/// Tells what gives way.
+/// Reports the demands that give way. Returns the outcome.
 fn gate(recommendation: &Recommendation, console: Console) -> Outcome {
     for outcome in recommendation.outcomes.iter().filter(|outcome| !outcome.is_met()) {
         let reached = outcome.reached.map_or("none".to_owned(), short);

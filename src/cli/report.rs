@@ -17,30 +17,30 @@ use super::{
     folder::{cannot_write, claim_file},
 };
 
-/// Where a report goes.
+/// The file of a report.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct ReportArguments {
-    /// Also write a report that a browser shows without any network: verdict, curves to be zoomed and read, tables to
-    /// be filtered and sorted, formulas with their sources, and command, stack and plan to be saved as JSON.
+    /// Also write a report that a browser shows offline: verdict, curves to zoom and read, tables to filter and sort,
+    /// formulas with their sources, and command, stack and plan to save as JSON.
     #[arg(long, value_name = "FILE.html", value_parser = PathBufValueParser::new().try_map(html))]
     report: Option<PathBuf>,
 }
 
-/// The name tells other programs what it is.
+/// Checks the extension of a report: other programs recognise the file by it.
 fn html(path: PathBuf) -> Result<PathBuf, String> {
     let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
     if is_html { Ok(path) } else { Err("expected a file named *.html".to_owned()) }
 }
 
 impl ReportArguments {
-    /// Sees whether the report can be written, before anything takes long.
+    /// Checks that the report can be written, before anything takes long.
     pub(crate) fn claim(&self) -> anyhow::Result<()> {
         self.report.as_deref().map_or(Ok(()), claim_file)
     }
 
-    /// Writes the report, if one is wanted: of the networks with this title, drawn from this seed; `summary` writes
-    /// what the command prints below its table, `write` all of it.
+    /// Writes the report, if it is asked for, of the networks with this title, drawn from this seed. `summary` writes
+    /// the lines that the command prints below its table, `write` the whole report.
     pub(crate) fn write(
         &self,
         invocation: &Invocation,

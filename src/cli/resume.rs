@@ -1,8 +1,8 @@
 //! `--resume` and `--shard` of commands that predict many networks one by one: the cells of a map, the schemes of a
 //! comparison.
 //!
-//! A journal keeps what came of each network, by its index. Of networks that do not exist it keeps that alone: why is
-//! found again by the run that gathers, mostly at once, as nothing is predicted of them.
+//! A journal keeps the outcome of each network, by its index. For a network that does not exist it keeps only this
+//! fact. The run that gathers finds the reason again, mostly at once, as nothing is predicted for it.
 
 use std::{
     path::PathBuf,
@@ -26,36 +26,38 @@ use super::{
     sampling::cancellation,
 };
 
-/// Runs that go on after an interruption, and parts of runs.
+/// Runs that are continued after an interruption, and parts of runs.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct ResumeArguments {
-    /// Keep every prediction in a journal in this folder until all are done. After Ctrl-C, a kill or a power failure the
-    /// same command goes on with what is there, and its output is the same as if it had not been ended.
+    /// Keep every prediction in a journal in this folder until all are done. After Ctrl-C, a kill or a power failure
+    /// the same command continues from there, and its output is the same as without the interruption.
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Predict the second of four parts alone, as `2/4`, into a journal of its own in the folder of --resume, on any
-    /// machine that sees it. The same command without --shard takes over what all parts have done, predicts what is
-    /// lacking, and writes what one machine would have written.
+    /// Predict one part alone (`2/4` is the second of four) into a journal of its own in the folder of --resume, on any
+    /// machine that sees it. The same command without --shard takes over the results of all parts, predicts the missing
+    /// ones, and writes the same output as one machine would have written.
     #[arg(long, value_name = "I/N", requires = "resume", value_parser = parse::shard, allow_negative_numbers = true)]
     shard: Option<Shard>,
 }
 
-/// What is predicted.
+/// The networks to predict.
 pub(super) struct Items {
-    /// What one is called, in the plural.
+    /// The name of the items, in the plural.
     pub(super) what: &'static str,
     pub(super) count: usize,
-    /// What decides the result.
+    /// The settings that decide the result.
     pub(super) run: Identity,
 }
 
-/// What the network of an item does, or why there is none; an error where there is none of any item.
+/// The prediction of an item, or the reason why its network does not exist. The outer error means that no item has a
+/// network.
 type Predicted<Record> = Result<Result<Record, SchemeError>, AssembleError>;
 
 impl ResumeArguments {
-    /// Predicts all items, and `finish`es with them in their order; of a shard nothing but its own.
+    /// Predicts all items and calls `finish` with them in their order. For a shard it predicts only the items of the
+    /// shard.
     pub(super) fn run<Record: Clone + Send + Serialize + DeserializeOwned>(
         &self,
         items: &Items,
@@ -99,8 +101,8 @@ impl ResumeArguments {
 }
 
 impl Items {
-    /// Predicts the items with these indices, up to an interruption, which those under way outlast; each is kept in the
-    /// journal.
+    /// Predicts the items with these indices and keeps each in the journal. After an interruption only the items under
+    /// way are completed.
     fn predicted<Record: Clone + Send + Serialize + DeserializeOwned>(
         &self,
         indices: Vec<usize>,
@@ -120,7 +122,7 @@ impl Items {
             let outcome = predict(index)?;
             if let Some(journal) = &journal {
                 let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-                // No use in predicting what cannot be kept.
+                // There is no use in predicting items that cannot be kept.
                 let kept = journal.append(index, &outcome.as_ref().ok().cloned());
                 kept.inspect_err(|_| cancelled.store(true, Ordering::Relaxed))?;
             }
@@ -129,7 +131,7 @@ impl Items {
         };
         let found: Vec<anyhow::Result<Option<_>>> = indices.into_par_iter().map(one).collect();
         bar.finish_and_clear();
-        // The first error, whichever thread met another one before.
+        // The first error in the order of the items, whichever thread met another one before.
         found.into_iter().filter_map(Result::transpose).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Sampling from the command line: which sampler, how much memory, progress, and what ends it early.
+//! Sampling from the command line: the sampler, the memory, the progress, and the ways to end it early.
 
 use std::{
     fs, process,
@@ -19,9 +19,9 @@ use super::console::Console;
 /// How linear maps are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SamplerChoice {
-    /// Draw their weights, and multiply.
+    /// Draw the weights, and multiply.
     Direct,
-    /// Draw only what Gaussian weights do to tokens and gradients: the same distribution, faster where networks are
+    /// Draw only the effect of Gaussian weights on tokens and gradients: the same distribution, faster if networks are
     /// wider than five times their tokens.
     Conditional,
 }
@@ -44,14 +44,14 @@ impl From<SamplerChoice> for Sampling {
     }
 }
 
-/// Bytes that Linux says programs may still take; none elsewhere.
+/// Returns the bytes that programs may still take, as Linux reports; `None` on other systems.
 pub(super) fn free_memory() -> Option<f64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kibibytes| 1024.0 * kibibytes)
 }
 
-/// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
+/// Samples networks, with a progress bar on a terminal. Ctrl-C ends it early.
 pub(super) fn sample(
     stack: &Stack,
     settings: &Settings,
@@ -70,7 +70,7 @@ pub(super) fn sample(
     measurement
 }
 
-/// The same of a shard, whose replicates go into its journal and nowhere else.
+/// Samples the replicates of a shard, which go into its journal and nowhere else.
 pub(super) fn sample_shard(
     stack: &Stack,
     settings: &Settings,
@@ -88,7 +88,7 @@ pub(super) fn sample_shard(
     done
 }
 
-/// Becomes true at Ctrl-C; twice ends the program at once.
+/// Returns a flag that becomes true at Ctrl-C. A second Ctrl-C ends the program at once.
 pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
     if let Some(caller) = console.caller() {
         return caller.cancelled();

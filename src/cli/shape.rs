@@ -1,4 +1,4 @@
-//! Flags that describe the network or override what a model says.
+//! Flags that describe the network or override the model.
 
 use std::str::FromStr;
 
@@ -13,11 +13,11 @@ use clap::{
 
 use super::parse;
 
-/// What the network looks like.
+/// The shape of the network.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Shape")]
 pub(crate) struct ShapeArguments {
-    /// Number of blocks; of an MLP, of linear layers [default: 12].
+    /// Number of blocks, or of linear layers of an MLP [default: 12].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     layers: Option<usize>,
 
@@ -25,7 +25,7 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     width: Option<usize>,
 
-    /// Attention heads [default: the most that leave heads of 64].
+    /// Attention heads [default: as many as leave a width of 64 or more per head].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     heads: Option<usize>,
 
@@ -33,12 +33,12 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     kv_heads: Option<usize>,
 
-    /// Width inside the feed-forward network [default: 4 × width], or inside a branch of two maps of an MLP [default:
+    /// Width inside the feed-forward network [default: 4 × width], or inside an MLP's branch of two maps [default:
     /// width].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     ffn: Option<usize>,
 
-    /// Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids].
+    /// Tokens of a sequence, also of a decoder's [default: 256, or the length of given ids].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     seq_len: Option<usize>,
 
@@ -54,8 +54,8 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "NAME", value_parser = words::<Activation>(Activation::WORDS))]
     activation: Option<Activation>,
 
-    /// Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in MLPs alone [default: layernorm; of an MLP,
-    /// none].
+    /// Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for MLPs alone [default:
+    /// layernorm; of an MLP, none].
     #[arg(long, value_name = "NAME", value_parser = words::<NormChoice>(NormChoice::WORDS))]
     norm: Option<NormChoice>,
 
@@ -63,7 +63,8 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
     dyt_alpha: Option<f64>,
 
-    /// The same at the start of attention; the paper's LLaMA-7B has 0.8 here and 0.2 elsewhere [default: --dyt-alpha].
+    /// Factor inside dyt or derf at the start of attention; the paper's LLaMA-7B has 0.8 here and 0.2 elsewhere
+    /// [default: --dyt-alpha].
     #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
     dyt_attention_alpha: Option<f64>,
 
@@ -71,15 +72,15 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "WHERE", value_parser = words::<NormPlacement>(NormPlacement::WORDS))]
     norm_placement: Option<NormPlacement>,
 
-    /// Whether a norm follows the last block [default: true unless post].
+    /// Put a norm after the last block [default: true unless post].
     #[arg(long, value_name = "BOOL")]
     final_norm: Option<bool>,
 
-    /// How tokens know where they are [default: learned].
+    /// How positions are encoded [default: learned].
     #[arg(long, value_name = "NAME", value_parser = words::<Positions>(Positions::WORDS))]
     positions: Option<Positions>,
 
-    /// Whether an MLP has residual connections [default: false]; encoders always have.
+    /// Give an MLP residual connections [default: false]; encoders always have them.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     residual: Option<bool>,
 
@@ -96,19 +97,19 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
     branch_scale: Option<f64>,
 
-    /// Let tokens see only themselves and those before them.
+    /// Let tokens attend only to themselves and earlier tokens.
     #[arg(long)]
     causal: bool,
 
-    /// Let a token see N tokens on each side it looks to, itself included [default: all].
+    /// Let a token attend to N tokens on each side that it may attend to, itself included [default: all].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     window: Option<usize>,
 
-    /// Normalise queries and keys, per head or whole [default: none].
+    /// Normalise queries and keys, per head or as a whole [default: none].
     #[arg(long, value_name = "HOW", value_parser = words::<QkNorm>(QkNorm::WORDS))]
     qk_norm: Option<QkNorm>,
 
-    /// Attention and feed-forward network side by side, behind one norm or each its own [default: none].
+    /// Put attention and feed-forward network in parallel, after one norm or one norm each [default: none].
     #[arg(long, value_name = "HOW", value_parser = words::<Parallel>(Parallel::WORDS))]
     parallel: Option<Parallel>,
 
@@ -124,7 +125,8 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "P", value_parser = parse::dropout_rate, allow_negative_numbers = true)]
     drop_path: Option<f64>,
 
-    /// Stochastic depth alike in all blocks, or in equal steps up to --drop-path in the last [default: constant].
+    /// Schedule of stochastic depth: equal in all blocks, or in equal steps up to --drop-path in the last [default:
+    /// constant].
     #[arg(long, value_name = "HOW", value_parser = words::<DropPathSchedule>(DropPathSchedule::WORDS))]
     drop_path_schedule: Option<DropPathSchedule>,
 
@@ -134,7 +136,7 @@ pub(crate) struct ShapeArguments {
 }
 
 impl ShapeArguments {
-    /// Whether a flag that `sigprop phase` may vary is given.
+    /// Returns true if a flag that `sigprop phase` may vary is given.
     pub(crate) fn gives(&self, flag: &str) -> bool {
         match flag {
             "layers" => self.layers.is_some(),
@@ -144,12 +146,12 @@ impl ShapeArguments {
         }
     }
 
-    /// Tokens of a sequence, if they are given.
+    /// Returns the number of tokens of a sequence, if it is given.
     pub(crate) fn seq_len(&self) -> Option<usize> {
         self.seq_len
     }
 
-    /// Replaces what the flags name.
+    /// Replaces the fields of the architecture for which a flag is given.
     pub(crate) fn override_fields(&self, architecture: &mut Architecture) -> anyhow::Result<()> {
         fn set<T>(field: &mut T, flag: Option<T>) {
             if let Some(value) = flag {
@@ -200,7 +202,7 @@ impl ShapeArguments {
     }
 }
 
-/// One of the words of a string enum.
+/// Parses one of the words of a string enum.
 fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Where MODEL comes from: a preset, a file, standard input, the command line itself; a Hugging Face config among them.
+//! Sources of MODEL: a preset, a file, standard input, or the command line itself. It may be a Hugging Face config.
 
 use std::{
     fs,
@@ -21,16 +21,16 @@ use super::console::Console;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Hugging Face configs")]
 pub(crate) struct ConfigArguments {
-    /// Which half of a model of texts and images.
+    /// Half of a text-and-image model to read.
     #[arg(long, value_enum, value_name = "HALF", default_value_t = TowerChoice::Text)]
     tower: TowerChoice,
 
-    /// Read the config as one of this family, whatever its `model_type`: names, initialisation and the layout of
-    /// blocks are those of the family.
+    /// Read the config as one of this family, whatever its `model_type`: names, initialisation and the layout of blocks
+    /// are the family's.
     #[arg(long = "as", value_name = "FAMILY", value_parser = huggingface::family)]
     family: Option<&'static str>,
 
-    /// Tell every field that was read from the config, with the key or default it came from, and stop.
+    /// Report every field that was read from the config, with the key or default it came from, and stop.
     #[arg(long)]
     explain_import: bool,
 }
@@ -47,9 +47,9 @@ enum TowerChoice {
 /// A network as MODEL describes it.
 pub(crate) struct Described {
     pub(crate) architecture: Architecture,
-    /// How it was read, if it is a config.
+    /// How it was read, if it is a Hugging Face config.
     imported: Option<Imported>,
-    /// File that it was read from, if it is a MODEL file, and the name of the file.
+    /// The name and the content of the MODEL file, if it was read from one.
     file: Option<(String, ModelFile)>,
 }
 
@@ -60,20 +60,20 @@ impl From<Architecture> for Described {
 }
 
 impl Described {
-    /// What a checkpoint of it calls its parameters.
+    /// Returns the names of its parameters in a checkpoint.
     pub(crate) fn names(&self) -> Names {
         self.imported.as_ref().map_or_else(|| Names::own(&self.architecture), |imported| imported.names.clone())
     }
 
-    /// Refuses a key of its MODEL file that changes nothing in `used`, the network after flags have replaced fields,
-    /// under the scheme of a flag if there is one.
+    /// Refuses keys of the MODEL file that change nothing in `used`, the network after flags have replaced fields.
+    /// `scheme` is the scheme of a flag, if there is one.
     pub(crate) fn check_effects(&self, used: &Architecture, scheme: Option<&str>) -> anyhow::Result<()> {
         let Some((name, file)) = &self.file else { return Ok(()) };
         let scheme = scheme.map(str::to_owned).or_else(|| used.scheme.clone());
         file.check_effects(&Architecture { scheme, ..used.clone() }).with_context(|| name.clone())
     }
 
-    /// Keys of a config that were not understood.
+    /// Returns a caveat for every key of a config that was not understood.
     pub(crate) fn caveats(&self) -> Vec<Caveat> {
         let warnings = self.imported.iter().flat_map(|imported| &imported.warnings);
         warnings.map(|text| Caveat::at("config", Condition::Config(text.clone()))).collect()
@@ -81,8 +81,8 @@ impl Described {
 }
 
 impl ConfigArguments {
-    /// The network that `model` names; without a name the plain encoder. `scheme` may say which release of the
-    /// library draws the weights, `seq_len` how long sequences are.
+    /// Returns the network that `model` names, or the plain encoder without a name. `scheme` may name the release of
+    /// the library that draws the weights; `seq_len` is the length of sequences.
     pub(crate) fn described(
         &self,
         model: Option<&str>,
@@ -99,7 +99,7 @@ impl ConfigArguments {
         }
     }
 
-    /// Tells how a config was read, if that is asked for; whether it was.
+    /// Reports how a config is read, if that is asked for. Returns true if it was.
     pub(crate) fn explain(
         &self,
         model: Option<&str>,
@@ -127,7 +127,7 @@ impl From<TowerChoice> for Tower {
     }
 }
 
-/// The release in `hf@RELEASE`.
+/// Returns the release in `hf@RELEASE`, else the default.
 fn version(scheme: Option<&str>) -> anyhow::Result<Version> {
     let Some(release) = scheme.and_then(|scheme| scheme.strip_prefix("hf@")) else { return Ok(Version::default()) };
     Version::parse(release).with_context(|| {
@@ -135,7 +135,7 @@ fn version(scheme: Option<&str>) -> anyhow::Result<Version> {
     })
 }
 
-/// A file, standard input, JSON itself, `mlp` or a preset.
+/// Finds a model: a file, standard input, JSON itself, `mlp` or a preset.
 fn find(model: &str, options: Options) -> anyhow::Result<Described> {
     if model == "-" {
         let mut bytes = Vec::new();

@@ -23,16 +23,16 @@ use super::{
     output::Format,
 };
 
-/// What a run found, in the folder of its report.
+/// The file of the results of a run, in the folder of its report.
 const CELLS: &str = "cells.csv";
 
-/// What a run that has not ended measured, there too.
+/// The file of the measurements of a run that has not ended, in the same folder.
 const JOURNAL: &str = "cases.journal";
 
-/// Which suite.
+/// The suite to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SuiteChoice {
-    /// Components, over the grids of Kedia et al. (2024), beside their published errors.
+    /// Components, over the grids of Kedia et al. (2024), compared with their published errors.
     Components,
     /// Attention from flat to condensed, beyond those grids.
     Attention,
@@ -62,27 +62,27 @@ impl SuiteChoice {
     }
 }
 
-/// How to run one.
+/// How to run a suite.
 pub(crate) struct SuiteRun<'a> {
     pub(crate) choice: SuiteChoice,
-    /// All cases of the grids.
+    /// True for all cases of the grids, false for a sample.
     pub(crate) full: bool,
-    /// Of these groups; all if none.
+    /// The groups of cases to run; all if empty.
     pub(crate) groups: &'a [String],
-    /// One run with each.
+    /// The seeds, for one run each.
     pub(crate) seeds: &'a [u64],
-    /// What earlier runs wrote, instead.
+    /// The files of earlier runs, used instead of sampling.
     pub(crate) observed: &'a [PathBuf],
-    /// Networks of a case at most; as many as it says if none.
+    /// The largest number of networks of a case; `None` for the case's own number.
     pub(crate) max_replicates: Option<usize>,
     pub(crate) threads: Option<usize>,
-    /// Bytes.
+    /// Memory for sampling, in bytes.
     pub(crate) memory: f64,
     pub(crate) format: Format,
     pub(crate) output: Option<ReportFolder<'a>>,
-    /// Sample a part of the cases alone.
+    /// The part of the cases to sample; `None` for all.
     pub(crate) shard: Option<Shard>,
-    /// Largest 99th percentile.
+    /// The limit on 99th percentiles.
     pub(crate) max_error: Option<f64>,
 }
 
@@ -126,7 +126,7 @@ impl SuiteRun<'_> {
         Ok(self.gate(&lines, console))
     }
 
-    /// The cases of the groups.
+    /// Returns the cases of the groups.
     fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let mut cases = self.choice.suite().cases(self.full, self.seeds[0]);
         if let Some(unknown) = self.groups.iter().find(|&group| cases.iter().all(|case| case.group != group)) {
@@ -139,7 +139,7 @@ impl SuiteRun<'_> {
         Ok(cases)
     }
 
-    /// What decides what is measured.
+    /// Returns the settings that decide the measurements.
     fn identity(&self) -> Identity {
         vec![
             ("suite", self.choice.name().to_owned()),
@@ -150,7 +150,7 @@ impl SuiteRun<'_> {
         ]
     }
 
-    /// Earlier runs, beside the predictions of now.
+    /// Reads earlier runs and compares them with the current predictions.
     fn earlier(&self, cases: &[Case], predicted: &[Predicted]) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
         let (mut names, mut runs): (Vec<String>, Vec<Run>) = (Vec::new(), Vec::new());
         for path in self.observed {
@@ -172,7 +172,7 @@ impl SuiteRun<'_> {
         Ok((SuiteRuns::Files { observed: names }, runs))
     }
 
-    /// Writes the report, where there is a folder for it.
+    /// Writes the report, if there is a folder for it.
     fn keep(
         &self,
         folder: Option<&Path>,
@@ -212,7 +212,7 @@ impl SuiteRun<'_> {
     }
 }
 
-/// How many cases a run has.
+/// Returns the number of cases that a run has.
 fn count(Run(cells): &Run) -> usize {
     cells.iter().filter(|rows| !rows.is_empty()).count()
 }

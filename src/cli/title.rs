@@ -1,4 +1,4 @@
-//! A line that says which network it is.
+//! A line that describes a network.
 
 use sigprop_stack::NormKind;
 
@@ -7,7 +7,7 @@ use crate::{
     verdict::Shape,
 };
 
-/// `encoder: 48 blocks, pre-norm, width 1024, 256 tokens`.
+/// Returns a line such as `encoder: 48 blocks, pre-norm, width 1024, 256 tokens`.
 pub(crate) fn title(name: &str, n_blocks: usize, placement: Option<NormPlacement>, shape: Shape) -> String {
     let blocks = if n_blocks == 1 { "block" } else { "blocks" };
     let norm = placement.map_or(String::new(), |placement| format!(", {placement}-norm"));
@@ -15,7 +15,8 @@ pub(crate) fn title(name: &str, n_blocks: usize, placement: Option<NormPlacement
     format!("{name}: {n_blocks} {blocks}{norm}, width {width}, {seq_len} tokens")
 }
 
-/// Where a network has its norms, if it has any beside skip connections: batch norms stand inside branches.
+/// Returns where a network has norms relative to its skip connections; `None` if it has none there. Batch norms are
+/// inside branches.
 pub(crate) fn norm_placement(architecture: &Architecture) -> Option<NormPlacement> {
     let resolved = architecture.resolved().ok()?;
     let norm = resolved.norm.filter(|norm| !matches!(norm.kind, NormKind::BatchNorm { .. }));

@@ -14,9 +14,9 @@ use super::parse;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "First update")]
 pub(crate) struct UpdateArguments {
-    /// Tell the first step of every tensor from one sequence, how far it moves the output of
-    /// its linear map on that sequence (not of keys, nor by adam near activations), and how much lower the loss gets to first order: a second table; in rows
-    /// instead of the sites.
+    /// Report, from one sequence, the first step of every tensor, how far it moves the output of its linear map on that
+    /// sequence (not for keys, nor by adam near activations), and how much lower the loss gets to first order: in a
+    /// second table; in rows, instead of the sites.
     #[arg(long, value_enum, value_name = "OPTIMIZER", requires = "lr", conflicts_with = "weights")]
     first_update: Option<OptimizerChoice>,
 
@@ -25,12 +25,12 @@ pub(crate) struct UpdateArguments {
     lr: Option<f64>,
 }
 
-/// Which optimiser.
+/// The optimiser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OptimizerChoice {
     /// lr · gradient.
     Sgd,
-    /// lr · sign of the gradient, what Adam's first step is without ε.
+    /// lr · sign of the gradient: Adam's first step without ε.
     Adam,
 }
 
@@ -44,12 +44,12 @@ impl From<OptimizerChoice> for Optimizer {
 }
 
 impl UpdateArguments {
-    /// Whether outputs of linear maps are told too.
+    /// Returns true if changes of the outputs of linear maps are to be predicted.
     pub(crate) fn moves_outputs(&self) -> bool {
         self.first_update.is_some()
     }
 
-    /// The step asked for.
+    /// Returns the step that is asked for.
     pub(crate) fn update(&self, prediction: &Prediction, network: (&Stack, Option<&Head>)) -> Option<FirstUpdate> {
         let (optimizer, rate) = self.first_update.zip(self.lr)?;
         Some(FirstUpdate::of(prediction, network, optimizer.into(), rate))

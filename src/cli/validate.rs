@@ -1,4 +1,4 @@
-//! `sigprop validate`: the prediction beside sampled networks.
+//! `sigprop validate`: the prediction compared with sampled networks.
 
 use std::{
     fs::File,
@@ -40,7 +40,7 @@ use super::{
     suite::{SuiteChoice, SuiteRun},
 };
 
-/// What goes with a suite: all else describes one model or how it is sampled.
+/// Arguments that go with a suite; all others describe one model or how it is sampled.
 const WITH_SUITE: [&str; 15] = [
     "suite",
     "full",
@@ -59,16 +59,16 @@ const WITH_SUITE: [&str; 15] = [
     "max_error",
 ];
 
-/// Replicates of a run that has not ended, in the folder of its report.
+/// The file of the replicates of a run that has not ended, in the folder of its report.
 const JOURNAL: &str = "replicates.journal";
 
-/// Replicates below which standard errors are rough: seven know them to 29 %.
+/// The number of replicates below which standard errors are rough: seven know them to 29 %.
 const FEW_REPLICATES: usize = 8;
 
-/// Networks that `--target-error` may take.
+/// The largest number of networks that `--target-error` may sample by default.
 const MOST_REPLICATES: usize = 100_000;
 
-/// Sample the network and compare what flows through it with the prediction.
+/// Sample the network and compare its signals and gradients with the prediction.
 #[derive(Args, Debug)]
 #[command(
     mut_args(apart_from_suite),
@@ -102,7 +102,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
     batch: usize,
 
-    /// Same seed, same numbers, at any number of threads.
+    /// Seed of the samples: the same seed gives the same numbers, at any number of threads.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "Sampling")]
     seed: u64,
 
@@ -110,8 +110,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse::threads, allow_negative_numbers = true, help_heading = "Sampling")]
     threads: Threads,
 
-    /// Memory the sampling may take, as 4GiB or 500MiB; beyond it blocks are computed twice [default:
-    /// three quarters of what is free, 4GiB where that is not known].
+    /// Memory that the sampling may take, as 4GiB or 500MiB; beyond it blocks are computed twice [default: three
+    /// quarters of the free memory, 4GiB if that is unknown].
     #[arg(long, value_name = "SIZE", value_parser = parse::memory, allow_negative_numbers = true, help_heading = "Sampling")]
     memory: Option<f64>,
 
@@ -119,37 +119,39 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = SamplerChoice::Direct, value_name = "SAMPLER", help_heading = "Sampling")]
     sampler: SamplerChoice,
 
-    /// Go on until the standard errors of variances (relative) and token correlations are below, as `0.01` or `1%`.
+    /// Continue until the standard errors of variances (relative) and token correlations are below this, as `0.01` or
+    /// `1%`.
     #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, group = "limited", help_heading = "Sampling")]
     target_error: Option<f64>,
 
-    /// Networks to sample at most for --target-error [default: 100000], and for a case
-    /// of a suite [default: as many as it says].
+    /// Largest number of networks to sample for --target-error [default: 100000], and for a case of a suite [default:
+    /// the case's own].
     #[arg(long, value_name = "N", requires = "limited", value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
     max_replicates: Option<usize>,
 
-    /// Instead of one model, a suite of many cases with the percentiles of their errors: single components over the
-    /// grids of Kedia et al. (2024) beside the errors published there, attention at any sharpness, whole encoders, or
-    /// networks drawn at random.
+    /// Run a suite of many cases instead of one model and report the percentiles of their errors: single components
+    /// over the grids of Kedia et al. (2024) compared with the errors published there, attention at any sharpness,
+    /// whole encoders, or networks drawn at random.
     #[arg(long, value_enum, value_name = "SUITE", group = "limited", help_heading = "Suites")]
     suite: Option<SuiteChoice>,
 
-    /// All cases of the grids instead of a stratified sample: hours. Of random networks 320 instead of 48.
+    /// Run all cases of the grids, which takes hours, instead of a stratified sample; 320 random networks instead of
+    /// 48.
     #[arg(long, help_heading = "Suites")]
     full: bool,
 
-    /// Only these groups of the suite, as `linear` or `post`.
+    /// Run only these groups of the suite, such as `linear` or `post`.
     #[arg(long = "group", value_name = "NAME", help_heading = "Suites")]
     groups: Vec<String>,
 
-    /// Runs of --suite models with these seeds, as `3,11..16`: a report of each in a folder of --output, and one of all
-    /// networks together.
+    /// Seeds for several runs of --suite models, as `3,11..16`: each run has a report in a folder of --output, and one
+    /// more covers all networks together.
     #[arg(long, conflicts_with = "seed", value_name = "LIST", value_parser = parse::seeds, allow_negative_numbers = true, help_heading = "Suites")]
     seeds: Option<Seeds>,
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
-    /// site,quantity,observed,std_error, as --format csv writes them. With --suite, what earlier runs wrote: a folder of
-    /// one or of several, as often as there are some.
+    /// site,quantity,observed,std_error, as --format csv writes them. With --suite, the results of earlier runs: the
+    /// folder of one or of several; may be given several times.
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "max_replicates", "seeds", "sites", "weights"], help_heading = "Sampling")]
     observed: Vec<PathBuf>,
 
@@ -157,18 +159,18 @@ pub(crate) struct Arguments {
     format: FormatArguments,
 
     /// Write report.csv and summary.json into a folder, which is made if need be. Until the run has ended, every
-    /// replicate is kept there in replicates.journal; of a suite every case in cases.journal.
+    /// replicate is kept there in replicates.journal, or every case of a suite in cases.journal.
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     output: Option<PathBuf>,
 
-    /// As --output, but go on with the replicates (of a suite: the cases) of a run with the same arguments that was
-    /// ended early; the report is the same as if it had not been.
+    /// Write the report as --output does, but continue a run with the same arguments that was ended early, from its
+    /// replicates (for a suite: its cases); the report is the same as without the interruption.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "observed"], help_heading = "Output")]
     resume: Option<PathBuf>,
 
-    /// Sample the second of four parts alone, as `2/4`, into a journal of its own in the folder of --resume, on any
-    /// machine that sees it. The same command without --shard takes over what all parts have done, samples what is
-    /// lacking, and writes the report that one machine would have written.
+    /// Sample one part alone (`2/4` is the second of four) into a journal of its own in the folder of --resume, on any
+    /// machine that sees it. The same command without --shard takes over the results of all parts, samples the missing
+    /// ones, and writes the same report as one machine would have written.
     #[arg(long, value_name = "I/N", requires = "resume", conflicts_with_all = ["target_error", "output", "observed"], value_parser = parse::shard, allow_negative_numbers = true, help_heading = "Sampling")]
     shard: Option<Shard>,
 
@@ -181,7 +183,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     curve: CurveArguments,
 
-    /// Which sites to compare; the summary is of those on the stream.
+    /// Which sites to compare; the summary covers only the sites on the stream.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
 
@@ -189,11 +191,12 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Output")]
     weights: bool,
 
-    /// Exit with status 1 if R² of ln variance and ln `grad_variance` together is below.
+    /// Exit with status 1 if R² of ln variance and ln `grad_variance` together is below this.
     #[arg(long, value_name = "R2", value_parser = parse::finite, allow_negative_numbers = true, help_heading = "Gates")]
     min_r2: Option<f64>,
 
-    /// Exit with status 1 if the 99th percentile of their relative errors is above.
+    /// Exit with status 1 if the 99th percentile of the relative errors of variance and `grad_variance`, or of any line
+    /// of a suite, is above this.
     #[arg(long, value_name = "ERROR", value_parser = parse::not_negative, allow_negative_numbers = true, help_heading = "Gates")]
     max_error: Option<f64>,
 }
@@ -202,7 +205,7 @@ fn apart_from_suite(argument: Arg) -> Arg {
     if WITH_SUITE.contains(&argument.get_id().as_str()) { argument } else { argument.conflicts_with("suite") }
 }
 
-/// What a validation found.
+/// The result of a validation.
 struct Validation {
     run: Run,
     comparisons: Vec<Comparison>,
@@ -236,7 +239,8 @@ impl Arguments {
             };
             return run.run(console);
         }
-        // Not by clap, which forgives what a suite needs where a model stands in its place.
+        // Checked here: clap does not enforce that a flag requires --suite where MODEL, which conflicts with --suite,
+        // is given.
         let of_suite = [("--full", self.full), ("--group", !self.groups.is_empty()), ("--seeds", self.seeds.is_some())];
         if let Some((flag, _)) = of_suite.into_iter().find(|(_, given)| *given) {
             anyhow::bail!("{flag}: expected --suite with it, got one model");
@@ -277,7 +281,7 @@ impl Arguments {
         }
     }
 
-    /// Compares with sampled networks.
+    /// Compares the prediction with sampled networks.
     fn sampled(
         &self,
         network: &Network,
@@ -324,7 +328,7 @@ impl Arguments {
         Ok(self.gate(&validation.summary, console))
     }
 
-    /// Samples a part of the networks; the report is that of the run that gathers all parts.
+    /// Samples a part of the networks. The run that gathers all parts writes the report.
     fn sampled_shard(
         &self,
         stack: &Stack,
@@ -337,13 +341,13 @@ impl Arguments {
         folder.run_shard((JOURNAL, "networks"), shard, &identity, console, sample)
     }
 
-    /// Where the report goes.
+    /// Returns the folder of the report, if there is one.
     fn folder(&self) -> Option<ReportFolder<'_>> {
         let path = self.output.as_deref().or(self.resume.as_deref())?;
         Some(ReportFolder { path, resumes: self.resume.is_some() })
     }
 
-    /// Bytes that the sampling may take.
+    /// Returns the bytes that the sampling may take.
     fn memory(&self) -> f64 {
         self.memory.or_else(|| Some(0.75 * free_memory()?)).unwrap_or(4.0 * GIBIBYTE)
     }
@@ -405,7 +409,7 @@ impl Arguments {
         })
     }
 
-    /// A number that does not exist passes no gate.
+    /// Returns the outcome of the gates. A number that does not exist passes none.
     fn gate(&self, summary: &Summary, console: Console) -> Outcome {
         let mut outcome = Outcome::Done;
         let mut fail = |what: &str, bound: &str, limit: f64, found: Option<f64>| {
@@ -423,7 +427,7 @@ impl Arguments {
     }
 }
 
-/// The observations of a file, and its name.
+/// Reads a file of observations. Returns its name and the observations.
 fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
@@ -431,7 +435,7 @@ fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     Ok((name, observations))
 }
 
-/// The caution that a few networks need.
+/// Returns the caution that a small number of networks needs.
 fn rough(replicates: usize) -> Option<String> {
     let networks = match replicates {
         1 => "A single replicate has no standard errors".to_owned(),

@@ -1,9 +1,9 @@
-//! Which schemes are compared where nobody chooses.
+//! The schemes that are compared by default.
 
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::schemes::{SCHEMES, Scheme};
 
-/// Families of schemes, by what the scale of weights follows. Members are in order of preference.
+/// Families of schemes, by the quantity that determines the scale of weights. Members are in order of preference.
 const FAMILIES: &[&[&str]] = &[
     // A config's own distributions.
     &["hf"],
@@ -23,7 +23,7 @@ const FAMILIES: &[&[&str]] = &[
     &["ln-scaling"],
     &["layerscale"],
     &["zero-gain"],
-    // That there are none.
+    // The absence of norms.
     &["t-fixup", "fixup", "rezero"],
     // The width.
     &["u-mup"],
@@ -31,11 +31,11 @@ const FAMILIES: &[&[&str]] = &[
     &["dslm"],
 ];
 
-/// Of every family the first scheme that is meant for the network, with the arguments it has by default.
+/// The first scheme of every family that is meant for the network, with its default arguments.
 ///
 /// # Errors
 ///
-/// The network does not hold together.
+/// The architecture is not valid.
 ///
 /// # Panics
 ///

@@ -15,11 +15,11 @@ pub enum Column {
     Scheme,
     ForwardPerBlock,
     Forward,
-    /// Of ln variance after the last block, over initialisations.
+    /// Standard deviation of ln variance after the last block, over initialisations.
     ForwardStd,
     BackwardPerBlock,
     Backward,
-    /// Of ln gradient variance at the input, over initialisations.
+    /// Standard deviation of ln gradient variance at the input, over initialisations.
     BackwardStd,
     TokenCorrelation,
     ScoreStd,
@@ -31,22 +31,22 @@ pub enum Column {
     Bf16Margin,
     E4m3Margin,
     E5m2Margin,
-    /// Whether the network can be trained.
+    /// The grade, which says how well the network can be trained.
     Grade,
-    /// The grade and its reasons in words; as an order, from healthy to failing.
+    /// The grade and its reasons in words. Its order is from healthy to failing.
     Verdict,
-    /// What triggered it.
+    /// The rule of the worst finding.
     Rule,
     /// Why the scheme is not meant for the network.
     Caveat,
 }
 
-/// What stands in a column.
+/// The value in a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A number, or that there is none.
+    /// A number; `None` leaves the column blank.
     Number(Option<Number>),
 }
 
@@ -103,7 +103,7 @@ impl Column {
         }
     }
 
-    /// What stands there for a candidate; numbers are blank where its scheme is not defined for the network.
+    /// The value for a candidate; blank numbers if its scheme is not defined for the network.
     pub fn of(self, candidate: &Candidate) -> Value {
         let number =
             |of: &dyn Fn(&Summary) -> Option<Number>| Value::Number(candidate.outcome.as_ref().ok().and_then(of));
@@ -150,7 +150,7 @@ impl Column {
     }
 }
 
-/// Sorts candidates by a column, ascending, what is blank last; by the verdict from healthy to failing.
+/// Sorts candidates by a column, in ascending order with blanks last; by the verdict, from healthy to failing.
 pub fn sort(candidates: &mut [Candidate], column: Column) {
     candidates.sort_by(|one, other| match column {
         Column::Verdict => badness(one).cmp(&badness(other)),
@@ -158,7 +158,7 @@ pub fn sort(candidates: &mut [Candidate], column: Column) {
     });
 }
 
-/// How many failures, warnings and notices; more than any where the scheme is not defined.
+/// The numbers of failures, warnings and notices; larger than any other if the scheme is not defined.
 fn badness(candidate: &Candidate) -> [usize; 3] {
     let Ok(summary) = &candidate.outcome else { return [usize::MAX, 0, 0] };
     let count = |severity| summary.verdict.findings.iter().filter(|finding| finding.severity == severity).count();

@@ -1,4 +1,4 @@
-//! Schemes side by side on one network: what each makes of it, and which one to take.
+//! Comparison of schemes on one network: the effect of each scheme, and a choice between them.
 
 mod choice;
 mod column;
@@ -15,20 +15,20 @@ pub use choice::{all_schemes, default_schemes};
 pub use column::{Column, Value, sort};
 pub use summary::{Growth, MARGIN_FORMATS, Summary, WorstTensor};
 
-/// The network that schemes are tried on, and how it is run.
+/// The network on which schemes are tried, and the mode in which it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Its shape.
+    /// The shape of the network.
     pub architecture: Architecture,
-    /// What it reads.
+    /// The input of the network.
     pub input: Input,
-    /// How it runs.
+    /// The mode in which the network runs.
     pub run: Run,
-    /// What predictions average over.
+    /// The options of predictions.
     pub options: Options,
 }
 
-/// Zipf's law on the evaluated network.
+/// A network in evaluation, with token ids by Zipf's law.
 impl From<Architecture> for Setting {
     fn from(architecture: Architecture) -> Self {
         Self { architecture, input: Input::default(), run: Run::default(), options: Sites::Stream.into() }
@@ -36,24 +36,24 @@ impl From<Architecture> for Setting {
 }
 
 impl Setting {
-    /// The stack under `scheme`; a scheme that depends on the signal follows it in the theory of the options.
+    /// Assembles the stack under `scheme`; a scheme that depends on the signal follows it in the theory of the options.
     pub(crate) fn assemble(&self, scheme: &Scheme) -> Result<Assembled, AssembleError> {
         assemble_in(self.options.theory, &self.architecture, scheme, &self.input, &self.run)
     }
 }
 
-/// A scheme beside others.
+/// One of the schemes that are compared.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// The scheme.
     pub scheme: Scheme,
-    /// What it makes of the network, or why it is not defined for it.
+    /// The summary of the network under this scheme, or the reason why the scheme is not defined for it.
     pub outcome: Result<Summary, SchemeError>,
-    /// Why it is not meant for the network, if it is not.
+    /// Reasons why the scheme is not meant for the network.
     pub caveats: Vec<Caveat>,
 }
 
-/// Tries schemes on one network, in their order. Fails where the network itself does not hold together.
+/// Tries schemes on one network, in their order. Fails if the network itself is not valid.
 ///
 /// ```
 /// use sigprop::{architecture::Architecture, compare, compare::Setting, schemes::Scheme};
@@ -70,7 +70,7 @@ pub fn compare(setting: &Setting, schemes: &[Scheme]) -> Result<Vec<Candidate>, 
     schemes.iter().map(|scheme| candidate(setting, scheme, |_| {})).collect()
 }
 
-/// What a scheme makes of a network; `change` has the last word on its numbers.
+/// Tries a scheme on a network. `change` can modify the stack before the prediction.
 pub(crate) fn candidate(
     setting: &Setting,
     scheme: &Scheme,

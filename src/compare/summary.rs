@@ -1,4 +1,4 @@
-//! What one prediction comes down to.
+//! The summary of one prediction.
 //!
 //! ```text
 //! growth            variance after the last block over that at its input; backward the other way round
@@ -9,8 +9,8 @@
 //! margin            doublings or halvings until a float format is left (largest entry to expect; std)
 //! ```
 //!
-//! All of the stream that the gradient goes through; a final norm is left out of the growth. The norm of a tensor's
-//! gradient is √(entries · E (dL/dW)²).
+//! All numbers are for the stream that the gradient goes through; a final norm is left out of the growth. The norm of a
+//! tensor's gradient is √(entries · E (dL/dW)²).
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ use crate::caveat::Caveat;
 use crate::cost::tensor_entries;
 use crate::verdict::{FORMATS, Format, NARROW_FORMATS, Profile, Shape, Spread, Verdict, margin, sharpest};
 
-/// The formats whose margins are told.
+/// The formats whose margins are reported.
 pub const MARGIN_FORMATS: [Format; 4] = [FORMATS[0], FORMATS[1], NARROW_FORMATS[0], NARROW_FORMATS[1]];
 
-/// A variance from one end of a stream to the other.
+/// The growth of a variance from one end of a stream to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// ln of the factor; −∞ where it becomes exactly zero.
     pub ln_total: f64,
-    /// Blocks on the way.
+    /// Number of blocks in between.
     pub n_blocks: usize,
 }
 
@@ -51,41 +51,43 @@ impl Growth {
 pub struct WorstTensor {
     /// Its name.
     pub tensor: String,
-    /// ln of its gradient norm over the median of all.
+    /// ln of its gradient norm over the median of all tensors.
     pub ln_ratio: f64,
 }
 
-/// What a prediction comes down to.
+/// The summary of a prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Variance of the stream.
     pub forward: Growth,
-    /// Variance of its gradient, on the way back.
+    /// Variance of the gradient of the stream, on the way back.
     pub backward: Growth,
-    /// How far one initialisation strays: standard deviations of ln variance after the last block, and of ln gradient
-    /// variance at the input.
+    /// Fluctuations between initialisations: standard deviations of ln variance after the last block, and of ln
+    /// gradient variance at the input.
     pub stds: [Option<f64>; 2],
-    /// ln of the largest over the smallest gradient norm of a weight matrix over the blocks; none of a single block.
+    /// ln of the largest over the smallest gradient norm of a weight matrix over the blocks, for the worst matrix;
+    /// `None` for a single block.
     pub ln_gradient_ratio: Option<f64>,
-    /// The same of every weight matrix, by its name with a `*` for the block.
+    /// ln of the largest over the smallest gradient norm over the blocks for every weight matrix, by its name with a
+    /// `*` for the block.
     pub ln_gradient_ratios: BTreeMap<String, f64>,
-    /// The tensor with the largest gradient norm; none where no weight has a gradient.
+    /// The tensor with the largest gradient norm; `None` if no weight has a gradient.
     pub worst_tensor: Option<WorstTensor>,
-    /// Correlation between tokens after the last block; none of a single token.
+    /// Correlation between tokens after the last block; `None` for a single token.
     pub token_correlation: Option<f64>,
-    /// Variance of the largest scores; none without attention.
+    /// Variance of the largest scores; `None` without attention.
     pub score_variance: Option<Number>,
-    /// Effective number of attended tokens, of the sharpest attention.
+    /// Effective number of tokens that the sharpest attention attends to.
     pub attended: Option<f64>,
-    /// Powers of two to the edge of each of [`MARGIN_FORMATS`]; none of what is exactly zero.
+    /// Powers of two to the edge of each of [`MARGIN_FORMATS`]; `None` if the stream is exactly zero.
     pub margins: [Option<f64>; 4],
-    /// What it means.
+    /// The verdict on the network.
     pub verdict: Verdict,
-    /// Where rules were used outside their range.
+    /// Caveats: rules used outside their range.
     pub caveats: Vec<Caveat>,
-    /// The stream itself, from its input to its last block.
+    /// The sites of the stream, from its input to its last block.
     pub stream: Vec<SiteRow>,
-    /// Its size.
+    /// The size of the stream.
     pub shape: Shape,
 }
 
@@ -94,7 +96,7 @@ impl Summary {
     ///
     /// # Panics
     ///
-    /// If the prediction is not of the stack.
+    /// If the prediction was made for another stack.
     pub fn of(stack: &Stack, prediction: &Prediction) -> Self {
         let shape = Shape::of(stack);
         let profiles = Profile::all(&prediction.table);

@@ -1,4 +1,4 @@
-//! What counts parameters, operations and memory on its way forward through a stack.
+//! An interpreter that counts parameters, operations and memory in a forward pass through a stack.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,30 +14,30 @@ use sigprop_stack::{
 /// Bytes of an entry that is kept for the backward pass.
 pub(super) const BYTES: f64 = 2.0;
 
-/// What has been counted.
+/// The numbers of parameters, operations and bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     pub(super) parameters: u64,
-    /// Of a forward pass of one sequence.
+    /// Floating-point operations of a forward pass of one sequence.
     pub(super) flops: f64,
     pub(super) bytes: f64,
 }
 
-/// Counts on its way forward.
+/// The interpreter and its counts.
 pub(super) struct Counter<'s> {
     norm_biases: bool,
     /// Entries of every tensor, all experts counted.
     pub(super) tensors: HashMap<Cow<'s, str>, u64>,
-    /// Tensors of the expert that is being walked.
+    /// Tensors of the expert that is being traversed.
     in_expert: Vec<Cow<'s, str>>,
     total: Count,
-    /// Of the expert that is being walked.
+    /// The count of the expert that is being traversed.
     expert: Count,
     /// Tokens at the end of each stream.
     seq_len: Vec<f64>,
 }
 
-/// An array of all tokens; its clones are the same array.
+/// An array over all tokens; its clones are the same array.
 #[derive(Clone)]
 pub(super) struct Array {
     seq_len: usize,
@@ -56,7 +56,7 @@ impl Array {
 }
 
 impl<'s> Counter<'s> {
-    /// All that was counted on the way through a stack.
+    /// Counts everything in a forward pass through a stack.
     pub(super) fn through(stack: &'s Stack, norm_biases: bool) -> Self {
         let mut counter = Self {
             norm_biases,
@@ -70,14 +70,14 @@ impl<'s> Counter<'s> {
         counter
     }
 
-    /// What one sequence costs, and how many tokens it has where the gradient starts.
+    /// Returns the cost of one sequence, and the number of its tokens where the gradient starts.
     pub(super) fn of(stack: &'s Stack, norm_biases: bool) -> (Count, f64) {
         let counter = Self::through(stack, norm_biases);
         let tokens = counter.seq_len.get(stack.gradient.stream).copied().unwrap_or(1.0);
         (counter.total, tokens)
     }
 
-    /// Where things at this site are counted.
+    /// The count to which a site belongs.
     fn count(&mut self, at: &Site) -> &mut Count {
         if at.expert().is_some() { &mut self.expert } else { &mut self.total }
     }
@@ -89,7 +89,7 @@ impl<'s> Counter<'s> {
         }
     }
 
-    /// Notes the size of a tensor; whether it is met for the first time.
+    /// Records the size of a tensor; returns true if it is recorded for the first time.
     fn note(&mut self, at: &Site, name: Cow<'s, str>, entries: u64) -> bool {
         if at.expert().is_some() && !self.tensors.contains_key(&name) {
             self.in_expert.push(name.clone());
@@ -109,7 +109,7 @@ impl<'s> Counter<'s> {
         }
     }
 
-    /// The tables of an embedding.
+    /// Counts the tables of an embedding.
     fn embedding(&mut self, at: &Site, term: &'s EmbeddingTerm, vocab_size: usize, output: &Array) {
         let rows = match term {
             EmbeddingTerm::Token { .. } => vocab_size,
@@ -132,7 +132,7 @@ impl<'s> Counter<'s> {
         }
         let [queries, keys] = [0, 1].map(|part| parts.get(part).map_or(0, |states| states.seq_len));
         let weights = attention.n_heads as f64 * queries as f64 * keys as f64;
-        // Plain weights; under dropout also its mask and what it leaves of them.
+        // The plain weights; under dropout also the mask and the weights after it.
         let bytes = if attention.dropout_rate > 0.0 { 2.0 * BYTES + 1.0 } else { BYTES };
         let count = self.count(at);
         count.bytes += bytes * weights;
@@ -274,7 +274,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
         Ok(())
     }
 
-    /// All are alike.
+    /// All experts cost the same, so that one is enough.
     fn experts(&self, _: &Mixture) -> usize {
         1
     }

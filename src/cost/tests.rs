@@ -33,7 +33,7 @@ fn an_encoder_by_hand() {
     approx::assert_relative_eq!(got.activation_bytes, 2.0 * (16.0 * 136.0 + 512.0));
 }
 
-/// DyT has one number beside gains and biases, in each of three places.
+/// DyT has one parameter in addition to gains and biases, in each of three places.
 #[test]
 fn functions_in_place_of_norms_have_an_alpha() {
     let [layernorm, dyt] = [NormChoice::Layernorm, NormChoice::Dyt]
@@ -87,7 +87,7 @@ fn activation_memory_of_a_block_in_training_is_the_published_one() {
     approx::assert_relative_eq!(of(3) - of(2), 128.0 * 64.0 * (34.0 + 5.0 * 4.0 * 128.0 / 64.0));
 }
 
-/// Without an initialisation: Llama-like.
+/// An architecture like Llama's, without an initialisation.
 fn llama_like() -> Architecture {
     Architecture {
         causal: true,
@@ -185,7 +185,7 @@ fn parameters_are_the_published_ones() {
     assert_eq!(parameters(&bloom_560m), 559_214_592);
 }
 
-/// As above, of models that read images, audio, or two texts.
+/// Counts as above, of models that read images, audio, or two texts.
 #[test]
 fn parameters_of_other_inputs_are_the_published_ones() {
     let side = Architecture {

@@ -8,10 +8,11 @@ use sigprop_stack::Tensor;
 
 use crate::huggingface::{Held, Part, Start};
 
-/// Fills row `row` of a tensor, of one expert of a mixture, if it is in one.
+/// Fills row `row` of a tensor; the expert is given if the tensor belongs to an expert of a mixture.
 pub type Draw<'d> = dyn Fn(&Tensor, Option<usize>, usize, &mut [f32]) + 'd;
 
-/// Writes the parameters as safetensors of f32. What several of `held` hold is written once, under the first name.
+/// Writes the parameters as safetensors of f32. Parameters that several of `held` contain are written once, under the
+/// first name.
 pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     let held = once(held);
     let mut header = Map::new();
@@ -31,12 +32,12 @@ pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result
     held.into_iter().try_for_each(|held| write(held, draw, out))
 }
 
-/// Without those that hold only what others before them hold.
+/// Leaves out the entries that contain only parts of earlier entries.
 pub(super) fn once(held: &[Held]) -> Vec<&Held> {
     let mut known = HashSet::new();
     let mut new = |part: &Part| {
         let name = part.parameters[0].clone();
-        // All experts together are not written where each is.
+        // A tensor of all experts together is not written if the experts are written one by one.
         let is_new =
             !known.contains(&(name.clone(), part.expert.or(Some(0)))) && !known.contains(&(name.clone(), None));
         known.insert((name, part.expert));
@@ -55,7 +56,7 @@ fn write(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     }
     let [rows, groups] = [held.shape[0], held.groups];
     if let [part] = held.parts.as_slice() {
-        // Its own number of rows may be smaller: a network uses the first of all positions.
+        // The part may have fewer rows: a network uses the first of all positions.
         let columns = part.shape[1];
         return (0..entries / columns).try_for_each(|row| write_row(part, row, columns, draw, out));
     }
@@ -73,7 +74,7 @@ fn write_row(part: &Part, row: usize, columns: usize, draw: &Draw, out: &mut dyn
     write_entries(&drawn(part, row, columns, draw), out)
 }
 
-/// Expert by expert, every part of it.
+/// Writes expert by expert, with all parts of each.
 fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     for expert in 0..held.shape[0] {
         for part in &held.parts {
@@ -84,7 +85,7 @@ fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// Every part transposed; all of them at once in memory.
+/// Writes every part transposed; all parts are in memory at once.
 fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     let inputs = held.shape[0];
     let rows: Vec<Vec<f32>> =

@@ -1,4 +1,4 @@
-//! What every parameter starts with and how fast it learns, by name pattern.
+//! The initialisation and the learning rate of every parameter, by name pattern.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,24 +8,24 @@ use sigprop_stack::{Init, LearningRates, Named, Stack};
 use crate::huggingface::{Held, Part, Start};
 use crate::report::SCHEMA_VERSION;
 
-/// What every parameter starts with.
+/// The initialisation of every parameter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     schema_version: u32,
     version: &'static str,
     model: String,
     scheme: Option<String>,
-    /// Parameters of a name with `*` are those of all blocks, and of all experts.
+    /// The parameters; a name with `*` is for all blocks, or for all experts.
     parameters: Vec<Planned>,
-    /// Residual connections whose scales are not 1; those that are parameters are not among them.
+    /// Residual connections whose scales are not 1, except scales that are parameters.
     residual: Vec<Residual>,
 }
 
-/// A parameter, or all of one pattern.
+/// A parameter, or all parameters of one pattern.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Planned {
     name: String,
-    /// Parts lie along this axis, in `groups` groups that hold a share of each.
+    /// The axis along which the parts lie, in `groups` groups that hold a share of each part.
     axis: usize,
     groups: usize,
     parts: Vec<PlannedPart>,
@@ -33,20 +33,20 @@ struct Planned {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct PlannedPart {
-    /// Our name.
+    /// The name of the parameter in sigprop.
     parameter: String,
-    /// Along the axis.
+    /// The size along the axis.
     size: usize,
     #[serde(flatten)]
     start: Distribution,
-    /// Length of the rows that the forward pass standardises it to, if it does.
+    /// The length to which the forward pass standardises the rows, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     standardised: Option<f64>,
-    /// Factors on the learning rate.
+    /// The factors on the learning rate.
     learning_rates: LearningRates,
 }
 
-/// The distribution of an entry; `std` is that of what is drawn, truncation included.
+/// The distribution of an entry; `std` is the standard deviation after truncation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "distribution", rename_all = "snake_case")]
 enum Distribution {
@@ -65,7 +65,7 @@ struct Residual {
 }
 
 impl Plan {
-    /// The plan of a stack whose parameters are held like this.
+    /// The plan of a stack whose parameters are stored as `held`.
     pub fn new(stack: &Stack, scheme: Option<String>, held: &[Held]) -> Self {
         let mut groups: Vec<Vec<&Held>> = Vec::new();
         let mut places = HashMap::new();
@@ -90,7 +90,7 @@ impl Plan {
 }
 
 impl Planned {
-    /// Parameters of one pattern: all at once if they are alike.
+    /// Plans the parameters of one pattern: as one entry if they are all equal, else one by one.
     fn all(group: &[&Held], standardised: &BTreeMap<&str, f64>) -> Vec<Self> {
         let of = |held: &Held, name: &str| {
             let Held { axis, groups, .. } = *held;
@@ -136,7 +136,7 @@ impl Distribution {
     }
 }
 
-/// Sums that begin with a skip connection and multiply something, but for factors that are parameters.
+/// Sums that begin with a skip connection and have a scale other than 1, apart from scales that are parameters.
 fn residual(stack: &Stack, held: &[Held]) -> Vec<Residual> {
     let parameters: HashSet<&str> =
         held.iter().flat_map(|held| &held.parts).flat_map(|part| &part.parameters).map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What is written, counted and read again.
+//! Plans and checkpoints are written, counted and read again.
 
 use super::checkpoint::once;
 use super::*;
@@ -17,8 +17,8 @@ fn network(text: &str, scheme: &str) -> (Stack, Vec<Held>) {
     (stack, held)
 }
 
-/// Published counts: of GPT-2 and T5 with their tied heads, of LLaMA and Mistral with theirs, of BERT with the head of
-/// BertForMaskedLM, without pooler, of ViT without head.
+/// Published counts: GPT-2 and T5 with their tied heads, LLaMA and Mistral with their own heads, BERT with the head of
+/// BertForMaskedLM and without pooler, ViT without head.
 #[test]
 fn checkpoints_have_the_published_number_of_parameters() {
     for (name, expected) in [
@@ -101,7 +101,7 @@ fn a_plan_has_one_entry_for_all_blocks_that_are_alike() {
     assert_eq!(plan["residual"], serde_json::json!([]));
 }
 
-/// What a plan tells of every part of the parameter `name`.
+/// The values of a key for every part of the parameter `name` in a plan.
 fn told(plan: &Value, name: &str, what: &str) -> Vec<Value> {
     let parameters = plan["parameters"].as_array().expect("a list");
     let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");
@@ -109,7 +109,7 @@ fn told(plan: &Value, name: &str, what: &str) -> Vec<Value> {
     parts.iter().map(|part| part[what].clone()).collect()
 }
 
-/// Of the packed matrix values alone are standardised; the second map reads GELU.
+/// Only the values in the packed matrix are standardised; the second map reads GELU.
 #[test]
 fn a_plan_tells_what_is_standardised() {
     let config =

@@ -1,4 +1,4 @@
-//! Expectations of gradients given the variables here, to second order in their fluctuations.
+//! Expectations of gradients given the variables at a site, to second order in the fluctuations of the variables.
 //!
 //! ```text
 //! H(y) = ln E[|g_a|²/n | y] = h + p·δ + ½ δ·Pδ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too,  δ = y − E y
@@ -7,44 +7,45 @@
 //! at a site:                      ln E |g_a|²/n = h + ½ p·Sp + ½ tr PS        E g_a·g_b/E |g_a|² = κ + ∇κ·Sp + ½ tr ∇∇κ S
 //! ```
 //!
-//! S is the covariance of the variables, Q that of added noise, J and ∇∇f are derivatives of the map. In the code H is `ln_own`, κ is
-//! `cosine`, w is `Gain::ln_own`, e^(w_ab − w) is `Gain::cosine`, all beyond what they are at infinite width.
+//! S is the covariance of the variables, Q that of added noise, J and ∇∇f are derivatives of the map. In the code H is
+//! `ln_own`, κ is `cosine`, w is `Gain::ln_own`, e^(w_ab − w) is `Gain::cosine`. H and w are relative to infinite
+//! width.
 //!
-//!
-//! Gradients are linear in what reaches them, so that these equations are closed (Kolmogorov's backward equation with a potential:
-//! Feynman–Kac); κ is not in logarithms because products of two tokens may be zero. Source: Øksendal 2003, theorem 8.2.1.
+//! A gradient is linear in the gradient that arrives, so these equations are closed (Kolmogorov's backward equation
+//! with a potential: Feynman–Kac). κ is not in logarithms because products of two tokens may be zero. Source: Øksendal
+//! 2003, theorem 8.2.1.
 
 use super::forward::{Fluctuations, Step, average};
 use super::quadratic::{Quadratic, Vectors};
 use super::variables::{Matrix, R, R_A, R_AB, R_B, Vector};
 
-/// The gradient of one stream, given the variables of all.
+/// The gradient of one stream, given the variables of all streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditional {
-    /// H, less what it is at infinite width.
+    /// H, less its value at infinite width.
     pub(crate) ln_own: Quadratic,
-    /// κ.
+    /// κ, the cosine of the gradients of two tokens.
     pub(crate) cosine: Quadratic,
 }
 
 impl Conditional {
-    /// That knows nothing of the variables of one stream.
+    /// A gradient with this cosine that is independent of the variables of its one stream.
     pub(crate) fn independent(cosine: f64) -> Self {
         Self { ln_own: Quadratic::constant(0.0, 1), cosine: Quadratic::constant(cosine, 1) }
     }
 
-    /// The same with another cosine, which depends on nothing.
+    /// Returns a copy with another cosine, which is constant.
     pub(crate) fn with_cosine(&self, cosine: f64) -> Self {
         Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, self.ln_own.streams()) }
     }
 
-    /// Back through a copy of a stream that stands last.
+    /// Goes back through the fork of a stream, whose copy is the last stream.
     pub(crate) fn join_copy(&mut self, stream: usize) {
         self.ln_own.unfork(stream);
         self.cosine.unfork(stream);
     }
 
-    /// Back through a map of streams.
+    /// Goes back through a map of streams.
     pub(crate) fn map(&mut self, step: &Step) {
         for function in [&mut self.ln_own, &mut self.cosine] {
             let output = function.gradient[step.parts[0]];
@@ -57,7 +58,7 @@ impl Conditional {
         }
     }
 
-    /// Back through what was added to a stream.
+    /// Goes back through noise of this covariance that was added to a stream.
     pub(crate) fn noise(&mut self, stream: usize, covariance: &Matrix) {
         let response = self.ln_own.gradient[stream];
         let turned = covariance * response;
@@ -65,7 +66,8 @@ impl Conditional {
         self.ln_own.value += 0.5 * response.dot(&turned) + self.ln_own.bent_by(stream, covariance);
     }
 
-    /// The average over all tokens as a function of averages over the sequence, from `fluctuations` at the output.
+    /// Averages the gradient over all tokens, so that it becomes a function of averages over the sequence.
+    /// `fluctuations` are those at the output.
     pub(crate) fn gather(&mut self, stream: usize, fluctuations: &Fluctuations) {
         let covariance = fluctuations.of(stream);
         let average = average();
@@ -74,10 +76,10 @@ impl Conditional {
         self.cosine.pull(&[stream], &[average]);
     }
 
-    /// Adds to what the cosine answers to the overlap of two tokens beyond what they share with all, so that its expectation with r_ab is
-    /// larger by `more`; by `most` at most.
+    /// Increases the response of the cosine to the part of r_ab that two tokens do not share with all others. The
+    /// expectation of the cosine times r_ab grows by `more`; the added slope is limited by `most`.
     pub(crate) fn add_pair_slope(&mut self, stream: usize, [more, most]: [f64; 2], fluctuations: &Fluctuations) {
-        /// Of the variance of cosines, what is rounding.
+        /// The fraction of the variance of r_ab below which that part counts as rounding.
         const NOTHING: f64 = 1e-6;
         let covariance = fluctuations.of(stream);
         let directions = [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)];
@@ -92,20 +94,21 @@ impl Conditional {
         }
     }
 
-    /// Adds `own` to H and `pair` to ln of E g_a·g_b.
+    /// Adds `own` to H and `pair` to ln E g_a·g_b.
     pub(crate) fn add(&mut self, [own, pair]: [f64; 2]) {
         self.ln_own.value += own;
         self.cosine.value += self.cosine.value * (pair - own);
     }
 
-    /// Adds the covariances of noise in the output of a component with its gains, for gradients that respond to it by `responses`.
+    /// Adds the effect of covariances between the noise in the output of a component and its gains, for gradients that
+    /// respond to the output by `responses`.
     pub(crate) fn meet(&mut self, [own, pair]: &[Vector; 2], responses: &[Vector; 2]) {
         let [of_own, of_cosine] = responses;
         self.cosine.value += self.cosine.value * of_own.dot(&(pair - own)) + of_cosine.dot(pair);
         self.ln_own.value += of_own.dot(own);
     }
 
-    /// ln E |g_a|² and E g_a·g_b over it, given the fluctuations of variables.
+    /// Returns ln E |g_a|² relative to infinite width and E g_a·g_b/E |g_a|², given the fluctuations of variables.
     pub(crate) fn at(&self, fluctuations: &Fluctuations) -> (f64, f64) {
         let Self { ln_own, cosine } = self;
         let dot = |a: &Vectors, b: &Vectors| a.iter().zip(b).map(|(a, b)| a.dot(b)).sum::<f64>();
@@ -115,14 +118,14 @@ impl Conditional {
         (own, of_cosine)
     }
 
-    /// ∇H and ∇κ by the variables of one stream.
+    /// Returns ∇H and ∇κ by the variables of one stream.
     pub(crate) fn responses(&self, stream: usize) -> [Vector; 2] {
         [self.ln_own.gradient[stream], self.cosine.gradient[stream]]
     }
 
-    /// The sum of uncorrelated gradients, of which ln E |g|² is this at infinite width, and the share of each.
+    /// Returns the sum of uncorrelated gradients and the share of each. `levels` are their ln E |g|² at infinite width.
     pub(crate) fn sum(parts: &[&Self], levels: &[f64]) -> (Self, Vec<f64>) {
-        /// Of the largest part, what does not count: rounding is all that is known of it.
+        /// The fraction of the largest part below which a part is only rounding and does not count.
         const NOTHING: f64 = 1e-9;
         let largest = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if largest == f64::NEG_INFINITY {
@@ -159,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A path of which nothing but rounding is left changes nothing, and shares are those of both layers.
+    /// A path below rounding changes nothing. Shares combine the levels at infinite width with e^H.
     #[test]
     fn sums_weight_paths_by_what_they_carry() {
         let mut first = Conditional::independent(0.2);
@@ -176,7 +179,8 @@ mod tests {
         assert!(sum.ln_own.gradient[0].abs().max() < 1e-300);
     }
 
-    /// What is added to the slope of a cosine adds to its expectation with r_ab what was asked for, and not beyond the largest slope.
+    /// The added slope increases the expectation of the cosine times r_ab by the amount asked for, within the largest
+    /// slope.
     #[test]
     fn slopes_are_solved_for() {
         let mut fluctuations = Fluctuations::none();

@@ -1,4 +1,5 @@
-//! What a component does at finite width beside its map: entries that it draws, what they have to do with gradients, and c_ab = x_a·g_b.
+//! Finite-width terms of a component beyond its map: entries that it draws, their covariances with gradients, and
+//! c_ab = x_a·g_b.
 //!
 //! ```text
 //!               becomes                                        adds to ln E g_a²      to ln E g_a g_b
@@ -8,8 +9,8 @@
 //! dropout       ρ → ρ, α − 1 → (α − 1)/(1 − p)                  the same of masks
 //! ```
 //!
-//! c: token correlation of the input, n: its width, k: share of E y² that is not the bias, s: E x²/(E x² + ε). A linear map conserves g·x, a
-//! norm removes it. Derived in docs/expansion.md, section 4.
+//! c: token correlation of the input, n: its width, k: share of E y² that is not the bias, s: E x²/(E x² + ε). A linear
+//! map conserves g·x, a norm removes it. Derived in docs/expansion.md, section 4.
 
 use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
@@ -19,58 +20,61 @@ use super::noise::{FourPoint, GainCovariances, in_variables, shift};
 use super::stream::{Centred, Stream};
 use super::variables::{Matrix, Moments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
-/// A component between `x` and an output of the correlation `r`, of `length` tokens.
+/// A component with its input `x` and an output of `length` tokens of the correlation `r`.
 pub(crate) struct Context<'x> {
     pub(crate) x: &'x Stream,
     pub(crate) r: f64,
     pub(crate) length: f64,
-    /// Of the input.
+    /// The covariance of the variables: after the map if the component mixes entries, before it otherwise.
     pub(crate) covariance: Matrix,
 }
 
-/// What a component does beside its map.
+/// The finite-width terms of a component beyond its map.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The width of the output.
     pub(crate) width: f64,
-    /// Of two tokens of the output.
+    /// The correlation of two tokens of the output.
     pub(crate) correlation: f64,
-    /// Of one entry of the output, and of what it is beyond its mean; as Gaussian if none.
+    /// The four-point function of one entry of the output.
     pub(crate) entries: FourPoint,
+    /// The entries of the output less their mean; `None` if they are Gaussian.
     pub(crate) centred: Option<Centred>,
     /// The share of E y² that is the same in all networks, and the correlation of two tokens of that share.
     pub(crate) fixed: [f64; 2],
-    /// n (mean of entries − E y)² over E y² of one token, and the product of those of two.
+    /// E of n (mean of entries − E y)²/E y² of one token, and of the product for two tokens.
     pub(crate) ones: [f64; 2],
-    /// Variance over networks of ln of the variance of all entries, if it is not that of u.
+    /// The variance over networks of ln of the variance of all entries, as far as entries cause it; `None` if it is the
+    /// variance of u.
     pub(crate) variance: Option<f64>,
-    /// What means move by beyond the map.
+    /// The shift of the means beyond the map.
     pub(crate) drift: Vector,
-    /// Covariances, over the width, of the output's variables with ln of the gains of E g_a² and E g_a g_b that entries make.
+    /// Covariances of the output's variables with ln of the gains on E g_a² and E g_a g_b, caused by the entries and of
+    /// order 1/width.
     pub(crate) with_gains: [Vector; 2],
     pub(crate) transport: Transport,
     pub(crate) gradient: GradientEntries,
 }
 
-/// What the entries of the gradient at the input are.
+/// The law of the entries of the gradient at the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GradientEntries {
-    /// Those at the output.
+    /// The entries at the output, unchanged.
     Kept,
-    /// Drawn anew.
+    /// Entries that are drawn anew.
     Drawn,
-    /// Those at the output times others.
+    /// The entries at the output times factors with this four-point function.
     Times(FourPoint),
 }
 
-/// The share of E y² that does not come from the bias.
+/// Returns the share of E y² that does not come from the bias.
 pub(crate) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
     let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
     if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
 }
 
 impl Context<'_> {
-    /// What changes no law.
+    /// The finite-width terms of a component that changes no law.
     pub(crate) fn unchanged(&self) -> Answer {
         Answer {
             width: self.x.width,
@@ -87,7 +91,7 @@ impl Context<'_> {
         }
     }
 
-    /// What adds Gaussian entries, in an output of which the input has this share of E y².
+    /// The finite-width terms of a component that adds Gaussian entries. `share` is the share of the input in E y².
     pub(crate) fn added(&self, share: f64) -> Answer {
         let kept = Affine { isotropic: 1.0, kept: share };
         let of_pairs = [share, 0.0, 0.0];
@@ -101,7 +105,8 @@ impl Context<'_> {
         }
     }
 
-    /// What adds entries that are the same in all networks, of this share of E y² and of this correlation of their own.
+    /// The finite-width terms of a component that adds entries that are the same in all networks. `fixed` is the share
+    /// of such entries in E y², and the correlation of that share.
     pub(crate) fn fixed(&self, fixed: [f64; 2]) -> Answer {
         let [share, of_fixed] = fixed;
         let ones = [self.x.ones[0] * (1.0 - share), self.r - share * of_fixed];
@@ -115,7 +120,7 @@ impl Context<'_> {
         }
     }
 
-    /// What draws all entries anew, in an output of this width.
+    /// The finite-width terms of a component that draws all entries anew, with an output of this width.
     pub(crate) fn drawn(&self, width: f64) -> Answer {
         Answer {
             width,
@@ -136,13 +141,14 @@ impl Context<'_> {
         }
     }
 
-    /// What subtracts E x before a component subtracts the mean over features; `mean`: of E x², the share of (E x)².
+    /// The finite-width terms of the map to x − E x, which comes before a component that subtracts the mean over
+    /// features. `mean` is (E x)²/E x².
     pub(crate) fn centred(&self, mean: f64) -> Answer {
         let (rest, [share, of_fixed]) = (1.0 - mean, self.x.fixed);
         let without_mean = |product: f64| (product - mean).max(0.0) / rest;
         let fixed = without_mean(share);
         let of_fixed = if fixed > 0.0 { without_mean(share * of_fixed) / fixed } else { 0.0 };
-        // That component leaves gradients nothing along (1, …, 1), so that g·x is g·(x − E x).
+        // That component leaves gradients no part along (1, …, 1), so that g·x is g·(x − E x).
         let along_rest = Affine { isotropic: rest, kept: rest };
         let gaussian = || Centred::gaussian(self.r, self.covariance[(R_AB, R_AB)]);
         let Centred { entries, with_gains, own: [own, own_rest], pair: [pair, pair_rest] } =
@@ -165,7 +171,7 @@ impl Context<'_> {
         }
     }
 
-    /// `kept`: the share of E y² that does not come from the bias.
+    /// The finite-width terms of a linear map. `kept` is the share of E y² that does not come from the bias.
     pub(crate) fn linear(&self, linear: &Linear, kept: f64) -> Answer {
         let (inputs, c) = (linear.fan_in as f64, self.x.correlation);
         let affine = Affine { isotropic: 1.0, kept };
@@ -188,7 +194,7 @@ impl Context<'_> {
                 squares: [0.0, 0.0, self.x.entries.aaaa - 1.0],
                 own: [0.0, kept / inputs, 0.0, 0.0],
                 pair: [0.0, 0.0, (2.0 - c * c) * kept / inputs, 0.0],
-                // Rows of one length have the less of other inputs the more they have of this.
+                // Rows of fixed length have less of the other inputs, the more they have of this one.
                 less_entries: if is_centred { [1.0, 2.0 - c * c].map(|of| of * kept / inputs) } else { [0.0; 2] },
                 ..Transport::NONE
             },
@@ -196,24 +202,25 @@ impl Context<'_> {
         }
     }
 
-    /// What subtracting the mean over features takes from u and r of entries without mean.
+    /// Returns the shift of u and r when the mean over features is subtracted from entries without mean.
     fn without_ones(&self) -> Vector {
         let [own, pair] = self.x.ones.map(|share| share / self.x.width);
         shift([-own, self.x.correlation * own - pair])
     }
 
-    /// The same of rows that have nothing along (1, …, 1), and are as long in one dimension less.
+    /// Returns the shift of u and r by rows of weights that have no part along (1, …, 1) and the same length in one
+    /// dimension less.
     fn standardised(&self) -> Vector {
         self.without_ones() + shift([self.x.width.recip(), 0.0])
     }
 
-    /// `share`: E x²/(E x² + ε).
+    /// The finite-width terms of a norm. `share` is E x²/(E x² + ε).
     pub(crate) fn norm(&self, norm: &Norm, share: f64) -> Answer {
         let (n, c) = (self.x.width, self.x.correlation);
         let is_centred = norm.kind == NormKind::LayerNorm;
         let removed = share * (2.0 - share) / n;
         let affine = Affine { isotropic: (1.0 - share).powi(2), kept: (1.0 - share).powi(2) };
-        // Of E g² LayerNorm takes k/n along (1, …, 1), of the length that it divides by what x has there.
+        // LayerNorm removes k/n of E g² along (1, …, 1), and from the length that it divides by the part of x along it.
         let centring = if is_centred { 1.0 / n } else { 0.0 };
         let divisor = share * centring * self.x.ones[0];
         let mut drift = if is_centred { self.without_ones() } else { Vector::zeros() };
@@ -240,8 +247,9 @@ impl Context<'_> {
         }
     }
 
-    /// A BatchNorm with this derivative of its map. All tokens together are the same in all networks: E y_a² and E y_a y_b stay what they
-    /// are at infinite width. `squares`: variance of |y|² of one feature over the square of its mean.
+    /// The finite-width terms of a BatchNorm whose map has this Jacobian. All tokens together are the same in all
+    /// networks, so E y_a² and E y_a y_b keep their values at infinite width. `squares` is the variance of |y|² of one
+    /// feature over the square of its mean.
     pub(crate) fn batch_norm(&self, jacobian: &Matrix, squares: f64) -> Answer {
         let behind = jacobian * self.covariance * jacobian.transpose();
         let level = -0.5 * behind[(U_A, U_A)];
@@ -264,7 +272,7 @@ impl Context<'_> {
         }
     }
 
-    /// An activation with these moments, of the mean share (E φ)²/E φ².
+    /// The finite-width terms of an activation with these moments. `mean_share` is (E φ)²/E φ².
     pub(crate) fn activation(&self, moments: &EntryMoments, mean_share: f64) -> Answer {
         let n = self.x.width;
         let [own, pair] = moments.gains.vectors(self.length).map(|with| with / n);
@@ -296,8 +304,8 @@ impl Context<'_> {
         }
     }
 
-    /// Of an activation's values less their mean; `mean`: of E φ², the share of (E φ)². From the covariances of values with gains, and from
-    /// what the activation adds per excess of ρ and of α.
+    /// Returns the law of φ − E φ for an activation φ. `mean` is (E φ)²/E φ², `with_gains` are the covariances of φ
+    /// with its gains. `own` and `pair` are the corrections of the gradient by φ per ρ − 1 and per α − 1.
     fn activation_centred(
         &self,
         moments: &EntryMoments,
@@ -322,7 +330,7 @@ impl Context<'_> {
 
     pub(crate) fn dropout(&self, dropout: Dropout) -> Answer {
         let (n, kept, r) = (self.x.width, 1.0 - dropout.rate, self.r);
-        // Of products with the masks of one token, and of both.
+        // Covariances of products with the masks of one token, and with those of both tokens.
         let (drawn, of_both) = (dropout.rate / kept, kept.powi(-2) - 1.0);
         let own = [drawn, 0.0, drawn * r, 0.0];
         let pair = Some([drawn, 0.0, of_both * r, drawn * r, 0.0]);

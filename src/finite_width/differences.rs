@@ -5,23 +5,25 @@
 //! f_ij = (f(+i+j) + f(−i−j) − f(+i) − f(−i) − f(+j) − f(−j) + 2f)/2h²
 //! ```
 //!
-//! where f(+i) is f with variable i larger by h. Steps of a correlation r are h (1 − r²), which stay in (−1, 1) and shrink with 1 − r.
-//! Errors are of the order h² of derivatives two orders higher. Source: Abramowitz & Stegun 1972, 25.3.
+//! where f(+i) is f with variable i larger by h. Steps of a correlation r are h (1 − r²), which stay in (−1, 1) and
+//! shrink with 1 − r. Errors are of order h² times derivatives two orders higher. Source: Abramowitz & Stegun 1972,
+//! 25.3.
 
 use super::quadratic::{Place, Quadratic};
 
-/// h.
+/// The step h.
 const STEP: f64 = 2e-3;
 
-/// The points at which a function of so many variables is evaluated.
+/// The points at which a function of `variables` variables is evaluated.
 #[derive(Debug)]
 pub(crate) struct Stencil {
     variables: usize,
-    /// By how much every variable is moved, point by point: none first, one up and one down, two up and two down.
+    /// The moves of all variables, point by point: first no move, then each variable up and down, then each pair of
+    /// variables up and down together.
     moves: Vec<Vec<f64>>,
 }
 
-/// A function at one point, with its derivatives.
+/// The value of a function at one point, with its derivatives.
 #[derive(Clone, Debug)]
 pub(crate) struct Derivatives {
     pub(crate) value: f64,
@@ -30,12 +32,12 @@ pub(crate) struct Derivatives {
     second: Vec<f64>,
 }
 
-/// The index of the second derivative by variables i and j ≤ i.
+/// Returns the index of the second derivative by variables i and j ≤ i.
 fn lower(i: usize, j: usize) -> usize {
     i * (i + 1) / 2 + j
 }
 
-/// The step of a correlation, in units of that of other variables.
+/// Returns the step of a correlation in units of the step of other variables.
 pub(crate) fn unit(correlation: f64) -> f64 {
     1.0 - correlation * correlation
 }
@@ -53,13 +55,13 @@ impl Stencil {
         Self { variables, moves }
     }
 
-    /// The moves of all variables, point by point.
+    /// Returns the moves of all variables, point by point.
     pub(crate) fn moves(&self) -> &[Vec<f64>] {
         &self.moves
     }
 
-    /// The derivatives of a function that has these values at the points, by variables that were moved in these units. Differences that are
-    /// rounding of numbers of this `size` are zero.
+    /// Returns the derivatives of a function that has the values `f` at the points. `unit` is the unit in which a
+    /// variable was moved. Differences within the rounding error of numbers of this `size` count as zero.
     pub(crate) fn derivatives(&self, f: impl Fn(usize) -> f64, unit: impl Fn(usize) -> f64, size: f64) -> Derivatives {
         let rounding = 8.0 * f64::EPSILON * size;
         let known = |difference: f64| if difference.abs() > rounding { difference } else { 0.0 };
@@ -84,12 +86,13 @@ impl Stencil {
 }
 
 impl Derivatives {
-    /// The second derivative by two variables.
+    /// Returns the second derivative by two variables.
     pub(crate) fn second(&self, i: usize, j: usize) -> f64 {
         self.second[lower(i.max(j), i.min(j))]
     }
 
-    /// The function of the variables of several streams, of which its own are at these places.
+    /// Returns the function as one of the variables of several streams; `place` says where each of its own variables
+    /// is.
     pub(crate) fn among(&self, streams: usize, place: impl Fn(usize) -> Place) -> Quadratic {
         let mut quadratic = Quadratic::constant(self.value, streams);
         for (i, &slope) in self.first.iter().enumerate() {
@@ -105,7 +108,7 @@ impl Derivatives {
 mod tests {
     use super::*;
 
-    /// Differences of f = x² y + e^(x z), whose third variable is a correlation, are its derivatives.
+    /// Differences of f = x² y + e^(x z) agree with its derivatives. The third variable z is a correlation.
     #[test]
     fn derivatives_are_those_of_a_known_function() {
         for r in [-0.4, 0.0, 0.7, 1.0 - 1e-6] {
@@ -127,7 +130,7 @@ mod tests {
             for i in 0..3 {
                 assert!((found.first[i] - first[i]).abs() < 1e-5, "{r} {i}: {} {}", found.first[i], first[i]);
                 for j in 0..=i {
-                    // Rounding of second derivatives, in units of 1 − r.
+                    // Rounding errors grow by 1/(1 − r²) with every derivative by the correlation.
                     let scale = [i, j].iter().filter(|&&by| by == 2).map(|_| 1.0 - r * r).product::<f64>();
                     let (got, expected) = (found.second(i, j), second[lower(i, j)]);
                     assert!((got - expected).abs() * scale < 1e-5, "{r} {i} {j}: {got} {expected}");

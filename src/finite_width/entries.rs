@@ -1,12 +1,13 @@
-//! Four-point functions of an activation's entries, of its derivative's, and of both together.
+//! Four-point functions of the entries of an activation, of its derivative, and of both together.
 //!
-//! Given what tokens have in common, entries of different tokens are independent: with u_a = σ(√r x + √(1 − r) e_a)
+//! Given the common part x of all tokens, entries of different tokens are independent: with
+//! u_a = σ(√r x + √(1 − r) e_a)
 //!
 //! ```text
 //! E Π_a f_a(u_a) = E_x Π_a E_e f_a          σ⁴ ∂²E f(u_a) f(u_b)/∂(σ²r)² = E_x (E_e f (e² − 1))²/(1 − r)²
 //! ```
 //!
-//! Assumption: no negative correlations (of many tokens there are none). Source: Price 1958 for the derivative.
+//! Assumption: no negative correlations (among many tokens there are none). Source: Price 1958 for the derivative.
 
 use sigprop_stack::Activation;
 
@@ -15,16 +16,18 @@ use crate::mean_field::dual::function::value_and_derivative;
 use crate::mean_field::dual::nodes::{Nodes, Precision};
 use crate::quadrature::trapezoidal_nodes;
 
-/// Moments of φ(u) and φ'(u) of one entry, over their squares.
+/// Fourth-order moments of φ(u) and φ'(u) of one entry, relative to products of their second moments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryMoments {
-    /// Of φ, and of φ − E φ.
+    /// The moments of φ.
     values: Bent,
+    /// The moments of φ − E φ.
     centred: Bent,
-    /// Of φ'.
+    /// The moments of φ'.
     pub(crate) derivatives: FourPoint,
-    /// Of φ with φ', and of φ − E φ.
+    /// The covariances of φ with φ'² and φ'_aφ'_b.
     pub(crate) gains: GainCovariances,
+    /// The covariances of φ − E φ with φ'² and φ'_aφ'_b.
     pub(crate) centred_gains: GainCovariances,
     /// E u²φ'²/(E u² E φ'²), and the square of E uφφ' over E φ² E u² E φ'².
     pub(crate) radial: [f64; 2],
@@ -36,7 +39,7 @@ pub(crate) struct EntryMoments {
     pub(crate) squares: f64,
 }
 
-/// Moments over their squares, and ½ ∂²/∂r² of those of a² and b².
+/// A four-point function, and ½ ∂²/∂r² of its entry `aabb`.
 #[derive(Clone, Copy, Debug)]
 struct Bent {
     at_rest: FourPoint,
@@ -44,7 +47,7 @@ struct Bent {
 }
 
 impl Bent {
-    /// From averages given what tokens have in common.
+    /// Computes both from `mean`, which averages over the common part of all tokens.
     fn new(mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64, of: impl Fn(&Given) -> Powers, r: f64) -> Self {
         let second = mean(&|at| of(at).values[1]);
         let of_point = |point: &dyn Fn([f64; 4]) -> f64| mean(&|at| point(of(at).values)) / (second * second);
@@ -60,20 +63,20 @@ impl Bent {
         }
     }
 
-    /// Of arguments whose r has this variance over networks.
+    /// Returns the four-point function for arguments whose r has this variance over networks.
     fn at(self, variance: f64) -> FourPoint {
         FourPoint { aabb: self.at_rest.aabb + self.bend * variance, ..self.at_rest }
     }
 }
 
-/// E_e of f, f², f³, f⁴, of fφ', fφ'², f²φ', f²φ'², and of f²(e² − 1), at one x.
+/// The averages E_e of f, f², f³, f⁴, of fφ', fφ'², f²φ', f²φ'², and of f²(e² − 1), at one x.
 struct Powers {
     values: [f64; 4],
     mixed: [f64; 4],
     bent: f64,
 }
 
-/// E_e of products of powers of φ and φ', at one x.
+/// The averages E_e of products of powers of φ and φ', at one x.
 #[derive(Clone, Copy, Default)]
 struct Given {
     /// φ, φ², φ³, φ⁴.
@@ -107,7 +110,7 @@ impl Given {
         given
     }
 
-    /// Of φ less this.
+    /// Returns the powers of φ − `average`.
     fn less(&self, average: f64) -> Powers {
         let [first, second, third, fourth] = self.values;
         let square = average * average;
@@ -128,7 +131,7 @@ impl Given {
     }
 }
 
-/// Covariances of f with φ'² and φ'_aφ'_b, of which these are the averages.
+/// Returns the covariances of f with φ'² and φ'_aφ'_b, whose averages are `slope` and `slopes`.
 fn gains(
     mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64,
     of: impl Fn(&Given) -> Powers,
@@ -157,11 +160,11 @@ fn gains(
 }
 
 impl EntryMoments {
-    /// Of arguments with this variance and the correlation `r`.
+    /// Computes the moments for arguments with this variance and the correlation `r`.
     pub(crate) fn new(activation: Activation, variance: f64, r: f64) -> Self {
-        /// Of x, over which averages are smooth.
+        /// The spacing and the range of the nodes in x, over which averages are smooth.
         const OUTER: (f64, f64) = (0.4, 5.6);
-        /// Nearer to 1 the variance of r is too small to matter.
+        /// The largest r; nearer to 1 the variance of r is too small to matter.
         const LARGEST: f64 = 1.0 - 1e-6;
         let r = r.clamp(0.0, LARGEST);
         let std = variance.sqrt();
@@ -200,19 +203,19 @@ impl EntryMoments {
         }
     }
 
-    /// Variance of the average over `length` tokens of the square of φ − E φ, over that of its expectation, of arguments whose r has this
-    /// variance over networks.
+    /// Returns the variance of the average of (φ − E φ)² over `length` tokens, relative to the square of its
+    /// expectation. The r of arguments has this `variance` over networks.
     pub(crate) fn variance(&self, length: f64, variance: f64) -> f64 {
         let FourPoint { aaaa, aabb, .. } = self.centred(variance);
         (aaaa - 1.0 + (length - 1.0) * (aabb - 1.0)) / length
     }
 
-    /// Of φ, of arguments whose r has this variance over networks.
+    /// Returns the four-point function of φ for arguments whose r has this variance over networks.
     pub(crate) fn values(&self, variance: f64) -> FourPoint {
         self.values.at(variance)
     }
 
-    /// The same of φ − E φ.
+    /// Returns the four-point function of φ − E φ for arguments whose r has this variance over networks.
     pub(crate) fn centred(&self, variance: f64) -> FourPoint {
         self.centred.at(variance)
     }
@@ -226,7 +229,7 @@ mod tests {
         assert!((got - expected).abs() < 2e-3 * (1.0 + expected.abs()), "{name}: {got}, not {expected}");
     }
 
-    /// Entries that are not changed are Gaussian.
+    /// The identity leaves entries Gaussian.
     #[test]
     fn identity_has_the_moments_of_gaussian_entries() {
         for (variance, r) in [(0.3, 0.0), (1.0, 0.4), (5.0, 0.9)] {
@@ -244,7 +247,7 @@ mod tests {
         }
     }
 
-    /// E max(u, 0)⁴ = 3/2 and E max(u, 0)² = 1/2 of u of variance 1; φ' is 1 where φ is not 0.
+    /// For u of variance 1, E max(u, 0)⁴ = 3/2 and E max(u, 0)² = 1/2; φ' is 1 where φ is not 0.
     #[test]
     fn ramps_have_known_moments() {
         let moments = EntryMoments::new(Activation::Relu, 1.0, 0.0);
@@ -258,7 +261,7 @@ mod tests {
         near("squares with the gain of two", pair[0], 1.0);
     }
 
-    /// Of φ − μ, φ a ramp: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
+    /// Moments of φ − μ for a ramp φ: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
     #[test]
     fn ramps_less_their_mean_have_known_moments() {
         let moments = EntryMoments::new(Activation::Relu, 1.0, 0.0);

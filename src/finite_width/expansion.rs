@@ -1,4 +1,4 @@
-//! The expansion of all live streams on its way through a network, forward and backward.
+//! The expansion of all live streams through the forward and the backward pass of a network.
 
 use sigprop_stack::Attention;
 
@@ -15,21 +15,22 @@ use super::quadratic::Quadratic;
 use super::stream::Stream;
 use super::variables::{Matrix, R_AB, U, U_A, U_B};
 
-/// Fluctuations of all live streams, and their gradients on the way back.
+/// Fluctuations of all live streams, with their gradients in the backward pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Expansion {
     length: f64,
     fluctuations: Fluctuations,
+    /// The gradients; `None` before the backward pass.
     gradients: Option<Gradients>,
 }
 
-/// What the backward pass of a component needs.
+/// The state of a component that its backward pass needs.
 #[derive(Debug)]
 pub(crate) struct Applied {
     slot: usize,
-    /// What the entries of the input added first.
+    /// The covariance that the entries of the input added before the component; `None` if they added nothing.
     drawn: Option<Matrix>,
-    /// Behind that.
+    /// Fluctuations at the input, including `drawn`.
     before: Fluctuations,
     /// The width of the input, and the correlation of two of its tokens.
     width: f64,
@@ -37,29 +38,32 @@ pub(crate) struct Applied {
     step: Step,
     gain: Gain,
     answer: Answer,
-    /// Behind the component.
+    /// Fluctuations at the output.
     after: Fluctuations,
 }
 
-/// What the backward pass of an attention needs.
+/// The state of an attention that its backward pass needs.
 #[derive(Debug)]
 pub(crate) struct ExpandedAttention {
     slot: usize,
     step: Step,
     attending: Attending,
-    /// Fluctuations at the input, behind the map alone, and at the output.
+    /// Fluctuations at the input.
     before: Fluctuations,
+    /// Fluctuations after the map, before the noise of the attention.
     behind: Fluctuations,
+    /// Fluctuations at the output.
     after: Fluctuations,
     /// The correlation of two tokens of the output.
     correlation: f64,
-    /// Of the input.
+    /// The width of the input.
     width: f64,
-    /// On the way back, the gradient at the output, its cosine where all tokens are gathered, ρ, α and k.
+    /// The gradient at the output, its cosine if all tokens are gathered, and the numbers ρ, α and k; `None` before the
+    /// backward pass.
     output: Option<(Conditional, f64, Mixed)>,
 }
 
-/// What the backward pass of a fan needs.
+/// The state of a fan that its backward pass needs.
 #[derive(Debug)]
 pub(crate) struct Merged {
     slots: Vec<usize>,
@@ -68,45 +72,47 @@ pub(crate) struct Merged {
     gains: Vec<Gain>,
     answers: Vec<Answer>,
     noise: Matrix,
-    /// Of every two parts, what c_a of both have in common per E g_a² of the output, and c_b per E g_a g_b.
+    /// The common part of the gradients of every two parts, per E g_a² and per E g_a g_b of the output.
     common: Vec<Common>,
-    /// Of two tokens of the output.
+    /// The correlation of two tokens of the output.
     correlation: f64,
-    /// On the way back, the gradient at the output.
+    /// The gradient at the output; `None` before the backward pass.
     output: Option<Both>,
 }
 
-/// E of |g_a|²|x_a|² over E |x_a|² at infinite width, and of g_a·g_b x_a·x_b over that.
+/// Products of gradients with signals, E |g_a|²|x_a|² and E g_a·g_b x_a·x_b.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coupling {
+    /// ln of E |g_a|²|x_a|² over its value at infinite width.
     pub(crate) ln_own: f64,
+    /// E g_a·g_b x_a·x_b over E |g_a|²|x_a|².
     pub(crate) pair: f64,
 }
 
 impl Expansion {
-    /// Of one stream of so many tokens.
+    /// The expansion at the start of one stream of `length` tokens.
     pub(crate) fn new(length: f64) -> Self {
         Self { length, fluctuations: Fluctuations::none(), gradients: None }
     }
 
-    /// Fluctuations of all variables here.
+    /// Returns the fluctuations of all variables here.
     pub(crate) fn fluctuations(&self) -> &Fluctuations {
         &self.fluctuations
     }
 
-    /// The levels of a stream.
+    /// Returns the finite-width levels of a stream.
     pub(crate) fn levels(&self, slot: usize, stream: &Stream) -> Levels {
         self.fluctuations.levels(slot, stream.pending(self.length).as_ref(), stream.leading)
     }
 
-    /// ln of what E x is times that of infinite width, for means go with lengths.
+    /// Returns ln of E x over its value at infinite width; means scale with the length of their token.
     pub(crate) fn ln_mean(&self, slot: usize) -> f64 {
         0.5 * self.fluctuations.mean_of(slot)[U_A] + self.fluctuations.of(slot)[(U_A, U_A)] / 8.0
     }
 
-    /// The variance over networks of ln of the variance of all entries of a stream.
+    /// Returns the variance over networks of ln of the variance of all entries of a stream.
     pub(crate) fn variance(&self, slot: usize, stream: &Stream) -> f64 {
-        // The square of the mean of all entries, which is subtracted, is one of a Gaussian variable.
+        // The mean of all entries is a Gaussian variable, whose square is subtracted.
         let mean = (stream.ones[0] + (self.length - 1.0) * stream.ones[1]) / (self.length * stream.width);
         let of_mean = 2.0 * mean * mean;
         of_mean
@@ -116,13 +122,13 @@ impl Expansion {
             }
     }
 
-    /// A copy of a stream, and its slot.
+    /// Adds a copy of a stream and returns its slot.
     pub(crate) fn fork(&mut self, slot: usize) -> usize {
         self.fluctuations.fork(slot);
         self.fluctuations.streams() - 1
     }
 
-    /// Adds what entries of a stream are still to add.
+    /// Adds the pending noise of a stream's entries. Returns its covariance, or `None` if there is none.
     fn draw(&mut self, slot: usize, stream: &mut Stream) -> Option<Matrix> {
         let pending = stream.pending(self.length)?;
         stream.drawn = None;
@@ -131,19 +137,19 @@ impl Expansion {
         Some(pending.covariance)
     }
 
-    /// Adds what entries are still to add before a fork; what they did.
+    /// Adds the pending noise of entries before a fork. Returns the stream after it, and the covariance of the noise.
     pub(crate) fn draw_before_fork(&mut self, slot: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
         let mut stream = stream.clone();
         let noise = self.draw(slot, &mut stream);
         (stream, noise)
     }
 
-    /// E u_a and E r_ab of a stream, less what they are at infinite width.
+    /// Returns E u_a and E r_ab of a stream, less their values at infinite width.
     pub(crate) fn means(&self, slot: usize) -> [f64; 2] {
         self.fluctuations.means(slot)
     }
 
-    /// Goes through a component with this map; `mixes_entries` unless it takes entry by entry.
+    /// Goes forward through a component with this map. `mixes_entries` is false if it works entry by entry.
     pub(crate) fn apply(
         &mut self,
         (slot, x): (usize, &Stream),
@@ -179,30 +185,32 @@ impl Expansion {
         (stream, Applied { slot, drawn, before, width, correlation, step, gain, answer, after })
     }
 
-    /// Starts the way back at the end of a stream, with a gradient that finite width has added to.
+    /// Starts the backward pass at the end of a stream. `ln_own` is the correction of ln E |g_a|² by finite width so
+    /// far, `cosine` is E g_a·g_b/E |g_a|².
     pub(crate) fn seed(&mut self, [ln_own, cosine]: [f64; 2], width: f64) {
         let mut gradients = Gradients::seed(cosine, width, self.length);
         gradients.of[0].given.ln_own.value = ln_own;
         self.gradients = Some(gradients);
     }
 
-    /// S of a stream, with what its entries are still to add.
+    /// Returns the covariance S of a stream, including the pending noise of its entries.
     pub(crate) fn covariance(&self, slot: usize, stream: &Stream) -> Matrix {
         let pending = stream.pending(self.length).map_or(Matrix::zeros(), |noise| noise.covariance);
         self.fluctuations.of(slot) + pending
     }
 
-    /// Whether the way back has begun.
+    /// Returns true if the backward pass has begun.
     pub(crate) fn has_gradients(&self) -> bool {
         self.gradients.is_some()
     }
 
-    /// The gradient of a stream, given the variables of all.
+    /// Returns the gradient of a stream, given the variables of all streams.
     pub(crate) fn given(&self, slot: usize) -> &Conditional {
         &self.gradients.as_ref().expect("the way back has begun").of[slot].given
     }
 
-    /// What is added to ln E |g_a|² at the output of an attention, and ρ there (at least 0, terms that are left out are of either sign).
+    /// Returns the correction of ln E |g_a|² at the output of an attention, and ρ there. ρ is at least 0 here, because
+    /// omitted terms are of either sign.
     pub(crate) fn behind(&self, attended: &ExpandedAttention) -> [f64; 2] {
         let ExpandedAttention { slot, after, .. } = attended;
         let radial = self.gradients.as_ref().expect("the way back has begun").of[*slot].mixed.radial;
@@ -213,13 +221,14 @@ impl Expansion {
         self.gradients.as_mut().expect("the way back has begun")
     }
 
-    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², given the fluctuations of variables.
+    /// Returns ln E |g_a|² relative to infinite width, E g_a·g_b/E |g_a|², and the variance of ln mean |g_a|², given
+    /// the fluctuations of variables.
     pub(crate) fn gradient(&self, slot: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
         self.gradients.as_ref().expect("the way back has begun").at(slot, fluctuations)
     }
 
-    /// Goes through an attention of `x`, whose settled input this is, to keys of this covariance and correlation, other than those of
-    /// `x` if `is_apart`; to an output of this width.
+    /// Goes forward through an attention of `x`, whose entries have no pending noise, to an output of this width.
+    /// `keys` are the covariance and the correlation of the keys' input; `is_apart` is true if that is not `x`.
     pub(crate) fn attend(
         &mut self,
         (slot, x): (usize, &Stream),
@@ -259,13 +268,15 @@ impl Expansion {
         (stream, attended)
     }
 
-    /// E of the gradient at the output of an attention with the output, before values are drawn.
+    /// Returns the coupling of the gradient at the output of an attention with that output, before its entries add
+    /// noise.
     pub(crate) fn coupling_behind(&self, attended: &ExpandedAttention) -> Coupling {
         let ExpandedAttention { slot, after, correlation, .. } = attended;
         Coupling::new(self.given(*slot).clone(), *slot, after, *correlation)
     }
 
-    /// Back through an attention, to its queries, keys and values, whose gradients are like this at infinite width.
+    /// Goes back through an attention and returns the gradients at its queries, keys and values. `leading` are these
+    /// gradients at infinite width.
     pub(crate) fn attend_split(&mut self, attended: &mut ExpandedAttention, leading: [AtPath; 3]) -> [Conditional; 3] {
         let ExpandedAttention { slot, step, attending, behind, output, .. } = attended;
         let gradients = self.gradients();
@@ -283,14 +294,16 @@ impl Expansion {
         attending.split([given, &gathered], responses, *mixed, leading)
     }
 
-    /// Back to the input of an attention, from what its queries, keys and values send back.
+    /// Goes back to the input of an attention from the gradients of its queries, keys and values. `levels` are their
+    /// ln E |g|² at infinite width.
     pub(crate) fn attend_join(&mut self, attended: &ExpandedAttention, paths: [&Conditional; 3], levels: [f64; 3]) {
         let (output, cosine, mixed) = attended.output.as_ref().expect("it was split");
         let (given, mixed, levels) = attended.attending.join((paths, levels), output, (*cosine, *mixed));
         self.gradients().attend(attended.slot, given, mixed, levels, attended.width);
     }
 
-    /// E of the gradient at the output of a component, with its input if `with_input`, with its output otherwise.
+    /// Returns the coupling of the gradient at the output of a component with its input if `with_input`, with its
+    /// output otherwise.
     pub(crate) fn coupling(&mut self, applied: &Applied, with_input: bool) -> Coupling {
         let Applied { slot, before, after, width, correlation, step, answer, .. } = applied;
         let gradient = &self.gradients().of[*slot];
@@ -305,12 +318,13 @@ impl Expansion {
         if with_input {
             return Coupling { ln_own, pair };
         }
-        // What gains read is E Σ_i (g x)_ai (g x)_bi: c_aa c_bb and c_ab c_ba, of the same entries, add their excess.
+        // Gradients of gains are E Σ_i (g x)_ai (g x)_bi, to which c_aa c_bb and c_ab c_ba of the same entries add
+        // their excess.
         let squares = (gradient.mixed.squares / width).ln_1p();
         Coupling { ln_own: ln_own + squares, pair: (pair + 2.0 * gradient.mixed.pairs / width) * (-squares).exp() }
     }
 
-    /// Back through a component.
+    /// Goes back through a component.
     pub(crate) fn apply_backward(&mut self, applied: Applied, cosines: Cosines) {
         let Applied { slot, drawn, width, step, gain, answer, .. } = applied;
         let gradients = self.gradients();
@@ -320,14 +334,15 @@ impl Expansion {
         }
     }
 
-    /// Back through what was added to a stream before a fork.
+    /// Goes back through noise that was added to a stream before a fork.
     pub(crate) fn settle_backward(&mut self, slot: usize, noise: Option<&Matrix>) {
         if let Some(noise) = noise {
             self.gradients().noise(slot, noise);
         }
     }
 
-    /// Goes through a sum with this ratio of E y² and that of the common input, of parts of whose E x² these shares are (E x)².
+    /// Goes forward through a sum. `ratio` is E y² over E x² of the common input, `means` are the shares (E x)²/E x² of
+    /// the parts.
     pub(crate) fn sum(
         &mut self,
         x: &Stream,
@@ -340,7 +355,7 @@ impl Expansion {
         let before = self.fluctuations.clone();
         let (map, gains) = map(&self.means_of(slots));
         let leading = map.leading;
-        // ∂u of a sum by that of a part is its share.
+        // The derivative of u of a sum by u of a part is the share of the part.
         let shares: Vec<f64> = map.jacobians.iter().map(|of_part| of_part[(U_A, U_A)]).collect();
         let step = self.fluctuations.map(slots, map);
         let r = leading + self.means(slots[0])[1];
@@ -354,7 +369,7 @@ impl Expansion {
         (stream, Merged { drawn, noise: noise.covariance, ..Merged::new(slots, step, (gains, answers), common, r) })
     }
 
-    /// Goes through a product with this share (E y)²/E y² of means, E y² over that of the common input.
+    /// Goes forward through a product. `mean_share` is (E y)²/E y², `ratio` is E y² over E x² of the common input.
     pub(crate) fn product(
         &mut self,
         x: &Stream,
@@ -379,16 +394,17 @@ impl Expansion {
         slots.iter().map(|&slot| self.means(slot)).collect()
     }
 
-    /// Back through a fan, to its parts.
+    /// Goes back through a fan, to its parts.
     pub(crate) fn split(&mut self, merged: &mut Merged, is_product: bool, cosines: &[Cosines]) {
         let Merged { slots, drawn, step, gains, answers, noise, common, output: at_output, correlation } = merged;
         let gradients = self.gradients();
         gradients.noise(slots[0], noise);
         let output = gradients.of[slots[0]].clone();
-        // c of the parts of a product is that of the output, of parts of a sum a share of what it has beyond isotropy.
+        // c_ab of a part of a product is that of the output. A part of a sum has a share of its excess over an
+        // isotropic one.
         let [radial, cross] =
             [output.mixed.radial, output.mixed.cross].map(|of| if is_product { of } else { of - 1.0 });
-        // Of products c_aa c_bb of two parts and c_ab c_ba, on average.
+        // The average of c_aa c_bb and c_ab c_ba of two parts.
         let cosine = if is_product { 0.5 * output.given.cosine.value } else { 0.0 };
         for common in common {
             common.own *= radial;
@@ -404,7 +420,7 @@ impl Expansion {
         }
     }
 
-    /// Back through the forks of a fan whose input has this width.
+    /// Goes back through the forks of a fan whose input has this width.
     pub(crate) fn join(&mut self, merged: &Merged, forks: &[usize], width: f64, ends: &Ends) {
         let output = merged.output.as_ref().expect("the fan was split");
         self.gradients().join(&merged.slots, forks, width, &merged.common, (output, ends));
@@ -412,9 +428,9 @@ impl Expansion {
 }
 
 impl Coupling {
-    /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, and their fluctuations.
+    /// Returns the coupling of a gradient, given the variables, with the signal of a stream of correlation `r`.
     pub(crate) fn new(mut given: Conditional, slot: usize, fluctuations: &Fluctuations, r: f64) -> Self {
-        // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
+        // |x_a|² enters in the logarithm, and x_a·x_b over it is r_ab e^((u_b − u_a)/2).
         given.ln_own.value += fluctuations.means(slot)[0];
         given.ln_own.gradient[slot][U_A] += 1.0;
         let mut product = Quadratic::constant(0.0, given.ln_own.streams());
@@ -430,42 +446,43 @@ impl Coupling {
 }
 
 impl ExpandedAttention {
-    /// What cosines of keys' and of values' gradients answer to the overlap of two keys at most: as scores do, and as much as rows
-    /// answer to scores.
+    /// Returns the largest responses of the cosines of keys' and of values' gradients to the overlap of two keys. For
+    /// keys it is the response of scores, for values that of rows to scores.
     pub(crate) fn largest_slopes(&self) -> [f64; 2] {
         self.attending.largest_slopes()
     }
 
-    /// The share of E |g_b|² along values that keys and values of another stream add to it together, once it was split.
+    /// Returns the share that keys and values of another stream together add to E |g_b|² along values; 0 before
+    /// `attend_split`.
     pub(crate) fn shared_by_keys(&self) -> f64 {
         self.output.as_ref().map_or(0.0, |(_, cosine, _)| self.attending.shared_by_keys(*cosine))
     }
 
-    /// Fluctuations at the input.
+    /// Returns the fluctuations at the input.
     pub(crate) fn before(&self) -> &Fluctuations {
         &self.before
     }
 }
 
 impl Applied {
-    /// Fluctuations at the input, with what its entries add.
+    /// Returns the fluctuations at the input, including the noise of its entries.
     pub(crate) fn before(&self) -> &Fluctuations {
         &self.before
     }
 
-    /// Fluctuations at the output.
+    /// Returns the fluctuations at the output.
     pub(crate) fn after(&self) -> &Fluctuations {
         &self.after
     }
 
-    /// Of the output.
+    /// Returns the width of the output.
     pub(crate) fn width(&self) -> f64 {
         self.answer.width
     }
 }
 
 impl Merged {
-    /// Of a fan that draws nothing, to an output of the correlation `correlation`.
+    /// The state of a fan that adds no noise, with an output of the correlation `correlation`.
     fn new(
         slots: &[usize],
         step: Step,
@@ -477,14 +494,15 @@ impl Merged {
         Self { slots: slots.to_vec(), drawn, step, gains, answers, noise, common, correlation, output: None }
     }
 
-    /// The slots of the parts.
+    /// Returns the slots of the parts.
     pub(crate) fn slots(&self) -> &[usize] {
         &self.slots
     }
 }
 
 impl Answer {
-    /// What entries have added where overlaps were taken: nothing of those drawn anew, all of others.
+    /// Returns the noise of entries that is already in the covariance: none for entries that were drawn anew, all of it
+    /// (`None`) for others.
     fn drawn(&self) -> Option<Noise> {
         matches!(self.gradient, super::component::GradientEntries::Drawn).then(Noise::none)
     }

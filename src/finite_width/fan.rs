@@ -1,4 +1,4 @@
-//! What sums and products of chains do at finite width beside their maps.
+//! Finite-width terms of sums and products of chains, in addition to their maps.
 
 use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step};
@@ -8,7 +8,8 @@ use super::noise::{Covariances, FourPoint, GainCovariances, Noise, in_variables}
 use super::stream::Stream;
 use super::variables::{Matrix, R_AB, U_A, Vector};
 
-/// A fan between its parts and an output of the correlation `r`, `leading` at infinite width, of `length` tokens.
+/// A fan with its parts and an output of `length` tokens. The output has the correlation `r`, and `leading` at infinite
+/// width.
 pub(crate) struct FanContext<'p> {
     /// The common input.
     pub(crate) x: &'p Stream,
@@ -19,7 +20,8 @@ pub(crate) struct FanContext<'p> {
 }
 
 impl FanContext<'_> {
-    /// The susceptibility of the output by the fork before the input, whose gradients' cosine no fan tells.
+    /// Returns the susceptibility of the output to the last fork before the input. The factor on the cosine of
+    /// gradients is 1, because a fan does not define one.
     fn susceptibility(&self, step: &Step) -> [f64; 3] {
         let row = |variable: usize| {
             let parts = step.blocks.iter().zip(self.parts);
@@ -30,7 +32,8 @@ impl FanContext<'_> {
         [row(U_A), row(R_AB), 1.0]
     }
 
-    /// The output of a sum to which parts contribute these shares, of which those are (E x)².
+    /// Returns the output of a sum and its noise. `shares` are the parts' shares of E y², `means` the shares
+    /// (E x)²/E x² of each part.
     pub(crate) fn sum(
         &self,
         step: &Step,
@@ -59,7 +62,7 @@ impl FanContext<'_> {
         (stream, noise)
     }
 
-    /// What a sum makes of the gradient of one part with this share.
+    /// Returns the effect of a sum on the gradient of one part with this share.
     pub(crate) fn part_of_sum(&self, share: f64) -> Answer {
         let affine = Affine { isotropic: 1.0, kept: share };
         let pairs = [share, 0.0, 0.0];
@@ -67,7 +70,7 @@ impl FanContext<'_> {
         Answer { transport, ..self.part() }
     }
 
-    /// The output of a product, with this share (E y)²/E y².
+    /// Returns the output of a product, with this share (E y)²/E y².
     pub(crate) fn product(&self, step: &Step, mean_share: f64) -> Stream {
         let entries = self.parts.iter().fold(FourPoint::ONE, |product, part| product.times(part.entries));
         let mut drawn = Noise::none();
@@ -86,7 +89,7 @@ impl FanContext<'_> {
         }
     }
 
-    /// What a product makes of the gradient of one part.
+    /// Returns the effect of a product on the gradient of the part `own`.
     pub(crate) fn part_of_product(&self, own: usize) -> Answer {
         let others = || self.parts.iter().enumerate().filter(|(other, _)| *other != own).map(|(_, part)| part);
         let factor = others().fold(FourPoint::ONE, |product, part| product.times(part.entries));
@@ -109,7 +112,7 @@ impl FanContext<'_> {
         }
     }
 
-    /// What every two parts have in common along the input of a fan, with a factor each.
+    /// Returns the common part of the gradients of every two parts along the input of a fan, times `factor`.
     pub(crate) fn commons(&self, factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {
         let mut commons = Vec::new();
         for j in 0..self.parts.len() {

@@ -4,8 +4,9 @@
 //! y' = f(y) + ξ          E y' = f(E y) + ½ H:S + b          S' = J S Jᵀ + Q          J, H of f at E y, Q and b of ξ
 //! ```
 //!
-//! S is of order 1/n, and so is E y less its value at infinite width, which is kept as `mean`. In the code f is `Map::moved`, ½ H:S is
-//! `bent`, b is `Noise::drift`. A fork copies a stream, a fan makes one of several; S holds what streams have in common.
+//! S is of order 1/n, and so is E y less its value at infinite width, which is kept as `mean`. In the code f is
+//! `Map::moved`, ½ H:S is `bent`, b is `Noise::drift`. A fork copies a stream, and a fan joins several streams into
+//! one. The blocks of S between streams are their covariances.
 //!
 //! Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
 
@@ -21,20 +22,21 @@ use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 /// Mean and covariance of the variables of all live streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Fluctuations {
-    /// E y less what it is at infinite width.
+    /// E y less its value at infinite width.
     pub(crate) mean: Vectors,
-    /// S; what follows on the way there shares it with what is kept for the way back.
+    /// The covariance S. The forward pass shares it with the copies that are kept for the backward pass.
     pub(crate) covariance: Arc<Symmetric>,
 }
 
-/// γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of a stream of the correlation R.
+/// Returns γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of a stream of the
+/// correlation R.
 pub(crate) fn concentration(covariance: &Matrix, correlation: f64) -> f64 {
     let less = |of: usize| (covariance[(of, of)] - covariance[(R, R)]).max(0.0);
     let apart = 1.0 - correlation;
     if apart > 0.0 { ((less(R_AB) - 2.0 * less(R_A)) / (apart * apart)).max(0.0) } else { 0.0 }
 }
 
-/// What averages over tokens leave of the variables of a stream: those of all in place of those of single ones.
+/// Returns the matrix that replaces the variables of single tokens by the averages over all tokens.
 pub(crate) fn average() -> Matrix {
     let mut average = Matrix::zeros();
     for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (R_A, R), (R_B, R), (U, U), (R, R)] {
@@ -43,21 +45,21 @@ pub(crate) fn average() -> Matrix {
     average
 }
 
-/// A linear map of the variables of all live streams, with the second derivatives of one stream by those that it is made of.
+/// A linear map of the variables of all live streams, with the second derivatives of the output stream by its inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// The slots of the streams that are made one, which takes the first of them.
+    /// The slots of the input streams. The output takes the first of them.
     pub(crate) parts: SmallVec<[usize; 2]>,
-    /// ∂ of the variables of that stream by those of each part.
+    /// The derivatives of the output variables by the variables of each input stream.
     pub(crate) blocks: SmallVec<[Matrix; 1]>,
-    /// Of the variables of that stream by those of the parts.
+    /// The second derivatives of the output variables by the input variables.
     pub(crate) hessians: Hessians,
-    /// ½ H:S, which the mean of the output has and y' at E y has not.
+    /// ½ H:S, the mean of the output less f at E y.
     pub(crate) bent: Vector,
 }
 
 impl Fluctuations {
-    /// Of a first stream that is the same in all networks.
+    /// The fluctuations of a first stream that is the same in all networks.
     pub(crate) fn none() -> Self {
         Self { mean: smallvec![Vector::zeros()], covariance: Arc::new(Symmetric::zeros(1)) }
     }
@@ -66,13 +68,14 @@ impl Fluctuations {
         self.mean.len()
     }
 
-    /// Adds a copy of a stream behind all others.
+    /// Adds a copy of a stream after all others.
     pub(crate) fn fork(&mut self, stream: usize) {
         self.mean.push(self.mean[stream]);
         Arc::make_mut(&mut self.covariance).fork(stream);
     }
 
-    /// Goes through a map of the streams in the slots `parts` to one in the first of them; the others are last and end.
+    /// Applies a map of the streams in the slots `parts`. The output takes the first of these slots; the others are the
+    /// last slots and end.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
         let Map { moved, leading, jacobians: blocks, hessians } = map;
         let of_part = |(part, variable): Place| (parts[part], variable);
@@ -84,45 +87,51 @@ impl Fluctuations {
         Step { parts: parts.into(), blocks, hessians, bent }
     }
 
-    /// Adds what is drawn of a stream of the correlation `leading` at infinite width.
+    /// Adds noise to a stream whose correlation is `leading` at infinite width.
     pub(crate) fn add(&mut self, stream: usize, noise: &Noise, leading: f64) {
         *Arc::make_mut(&mut self.covariance).own_mut(stream) += noise.covariance;
         self.mean[stream] += noise.drift;
         self.make_consistent(stream, leading);
     }
 
-    /// S of one stream.
+    /// Returns the covariance S of one stream.
     pub(crate) fn of(&self, stream: usize) -> Matrix {
         *self.covariance.own(stream)
     }
 
+    /// Returns the mean of the variables of one stream, less its value at infinite width.
     pub(crate) fn mean_of(&self, stream: usize) -> Vector {
         self.mean[stream]
     }
 
-    /// E u_a and E r_ab less what they are at infinite width.
+    /// Returns E u_a and E r_ab less their values at infinite width.
     pub(crate) fn means(&self, stream: usize) -> [f64; 2] {
         let mean = self.mean_of(stream);
         [mean[U_A], mean[R_AB]]
     }
 
-    /// Sets the means of U, R, R_A and R_B, averages over tokens, to those that follow from u_a and r_ab.
+    /// Sets the means of U, R, R_A and R_B, which are averages over tokens, to the values that follow from u_a and
+    /// r_ab.
     fn make_consistent(&mut self, stream: usize, leading: f64) {
         let shift = consistency_shift(&self.mean_of(stream), &self.of(stream), leading);
         self.mean[stream] += shift;
     }
 }
 
-/// E mean |x_a|² over that of infinite width (ln), what the correlation has beyond it, and the variance of U, of one stream.
+/// The finite-width levels of one stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
+    /// ln of E mean |x_a|² over its value at infinite width.
     pub(crate) ln_level: f64,
+    /// The correlation less its value at infinite width.
     pub(crate) correlation: f64,
+    /// The variance of U.
     pub(crate) variance: f64,
 }
 
 impl Fluctuations {
-    /// The levels of a stream of the correlation `leading` at infinite width, with what its entries are still to add.
+    /// Returns the levels of a stream of the correlation `leading` at infinite width, including the `pending` noise of
+    /// its entries.
     pub(crate) fn levels(&self, stream: usize, pending: Option<&Noise>, leading: f64) -> Levels {
         let (mut mean, mut covariance) = (self.mean_of(stream), self.of(stream));
         if let Some(noise) = pending {
@@ -135,8 +144,8 @@ impl Fluctuations {
     }
 }
 
-/// What the means of averages lack to be those of the tokens: E e^U is that of e^(u_a), E e^U R and E e^((u_a + U)/2) r_a are that of
-/// e^((u_a + u_b)/2) r_ab.
+/// Returns the shift that makes the means of averages consistent with those of single tokens: E e^U = E e^(u_a), and
+/// both E e^U R and E e^((u_a + U)/2) r_a are equal to E e^((u_a + u_b)/2) r_ab.
 fn consistency_shift(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector {
     let r = leading + mean[R_AB];
     let s = |i: usize, j: usize| covariance[(i, j)];
@@ -156,7 +165,7 @@ fn consistency_shift(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector
 }
 
 impl Step {
-    /// ∂ of the variables of the output by those of one part.
+    /// Returns the derivatives of the output variables by the variables of one input stream.
     pub(crate) fn part(&self, part: usize) -> Matrix {
         let index = self.parts.iter().position(|&of| of == part).expect("it is a part");
         self.blocks[index]

@@ -1,9 +1,11 @@
-//! Gradients of all live streams: |g_a|² and g_a·g_b given the signals, their products with signals, and their fluctuations.
+//! Gradients of all live streams: |g_a|² and g_a·g_b given the signals, their products with signals, and their
+//! fluctuations.
 //!
-//! W is the covariance of the levels (mean_a |g_a|², mean_{a≠b} g_a·g_b)/E |g_a|² that the variables U and R of signals do not explain.
-//! With A, the derivatives of both levels by U and R of all streams (`answers`), noise of signals of covariance Q adds A Q Aᵀ, entries of
-//! gradients add theirs, and where a component makes both, so does their covariance. The variance of ln mean |g_a|² at a site, whose root
-//! is the ± of a gradient, is the first entry of W + A S Aᵀ.
+//! W is the covariance of the levels (mean_a |g_a|², mean_{a≠b} g_a·g_b)/E |g_a|² that the variables U and R of signals
+//! do not explain. A is the derivative of both levels by U and R of all streams (`answers`). Noise of signals of
+//! covariance Q adds A Q Aᵀ to W, and entries of gradients add theirs. Where a component makes both kinds of noise,
+//! their covariance adds too. The variance of ln mean |g_a|² at a site is the first entry of W + A S Aᵀ; its root is
+//! the ± of a gradient.
 
 use nalgebra::{DMatrix, Matrix2};
 
@@ -20,60 +22,63 @@ use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 #[derive(Clone, Debug)]
 pub(crate) struct Gradients {
     length: f64,
-    /// Of every stream: |g_a|², g_a·g_b if it is not zero, ρ, α and k.
+    /// The gradient of every stream.
     pub(crate) of: Vec<Both>,
-    /// W.
+    /// The covariance W of the levels.
     levels: DMatrix<f64>,
-    /// Covariances of the cosines of single pairs of tokens.
+    /// Covariances, between streams, of the cosines of single pairs of tokens.
     cosines: DMatrix<f64>,
 }
 
-/// E g_a·g_b/E |g_a|² at infinite width, at the output of a component and at its input.
+/// The cosine E g_a·g_b/E |g_a|² at infinite width, at the output of a component and at its input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cosines {
     pub(crate) output: f64,
     pub(crate) input: f64,
 }
 
-/// ln E |g_a|² at infinite width, of a fan.
+/// The levels ln E |g_a|² at infinite width at both ends of a fan.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
-    /// Of the gradients that its parts send back to the input.
+    /// ln E |g_a|² of the gradients that the parts send back to the input.
     pub(crate) parts: Vec<f64>,
-    /// At the output, less that at the input.
+    /// ln E |g_a|² at the output less that at the input.
     pub(crate) ln_ratio: f64,
 }
 
-/// The gradient of a stream.
+/// The gradient of a stream: its moments given the signals, and its products with signals.
 #[derive(Clone, Debug)]
 pub(crate) struct Both {
     pub(crate) given: Conditional,
     pub(crate) mixed: Mixed,
-    /// What its entries are still to add to W.
+    /// The covariance that its entries are still to add to W.
     pending: Matrix2<f64>,
 }
 
-/// What two parts of a fan have in common along its input, for c_ab of both come from that of the output.
+/// The common part of the gradients of two parts of a fan along its input. It arises because c_ab of both parts come
+/// from c_ab of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common {
     /// 2 E c_a c_a' over n E x² of the input, per E g_a² of the output.
     pub(crate) own: f64,
-    /// What it adds to α, and over n to g_a·g_b, per E g_a·g_b of the output.
+    /// The addition to α, per E g_a·g_b of the output.
     pub(crate) cross: f64,
+    /// n times the addition to g_a·g_b, per E g_a·g_b of the output.
     pub(crate) pair: f64,
-    /// The same of E c_aa c_bb' and of E c_ab c_ba', on average, per E g_a² of the output.
+    /// The addition to the excess of c_aa c_bb, per E g_a² of the output: from E c_aa c_bb' and E c_ab c_ba' on
+    /// average.
     pub(crate) pairs: f64,
     /// The product of both parts' factors on the cosine of gradients.
     pub(crate) cosine_factor: f64,
 }
 
 impl Both {
-    /// E g_a·g_b/E |g_a|².
+    /// Returns E g_a·g_b/E |g_a|².
     fn cosine(&self) -> f64 {
         self.given.cosine.value
     }
 
-    /// The derivatives of both levels by U and R of all streams.
+    /// Returns the derivatives of both levels by U and R of all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
         let of_all = |gradient: &Vectors| -> Vec<f64> {
             let of_stream = |r: &Vector| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
@@ -87,7 +92,7 @@ impl Both {
 }
 
 impl Gradients {
-    /// Of one stream of this width and `length` tokens, at the end: independent of all signals.
+    /// The gradient at the end of one stream of this width and `length` tokens, independent of all signals.
     pub(crate) fn seed(cosine: f64, width: f64, length: f64) -> Self {
         let given = Conditional::independent(cosine);
         let both = Both { given, mixed: Mixed::ISOTROPIC, pending: Matrix2::zeros() };
@@ -97,7 +102,7 @@ impl Gradients {
         gradients
     }
 
-    /// What Gaussian entries add to the levels of a gradient.
+    /// Returns the covariance that Gaussian entries add to the levels of a gradient.
     fn entries(&self, stream: usize, width: f64) -> Matrix2<f64> {
         let cosine = self.of[stream].cosine();
         self.added(FourPoint::gaussian(cosine, self.cosines[(stream, stream)]), cosine, width)
@@ -108,20 +113,20 @@ impl Gradients {
         moments.fixed_view::<2, 2>(U, U).into()
     }
 
-    /// R: the levels of all gradients by U and R of all streams.
+    /// Returns A: the derivatives of the levels of all gradients by U and R of all streams.
     fn answers(&self) -> DMatrix<f64> {
         let rows: Vec<Vec<f64>> = self.of.iter().flat_map(Both::answers).collect();
         DMatrix::from_fn(rows.len(), 2 * self.of.len(), |row, column| rows[row][column])
     }
 
-    /// Adds what entries of a gradient still have to add.
+    /// Adds the pending covariance of a gradient's entries to W.
     fn draw(&mut self, stream: usize) {
         let pending = std::mem::replace(&mut self.of[stream].pending, Matrix2::zeros());
         let mut block = self.levels.fixed_view_mut::<2, 2>(2 * stream, 2 * stream);
         block += pending;
     }
 
-    /// Back through what was added to the signal of a stream.
+    /// Goes back through noise of this covariance that was added to the signal of a stream.
     pub(crate) fn noise(&mut self, stream: usize, noise: &Matrix) {
         let answers = self.answers();
         let answers = answers.columns(2 * stream, 2);
@@ -130,7 +135,7 @@ impl Gradients {
         self.of.iter_mut().for_each(|gradient| gradient.given.noise(stream, noise));
     }
 
-    /// Back through a component of a stream.
+    /// Goes back through a component of a stream.
     pub(crate) fn apply(
         &mut self,
         stream: usize,
@@ -162,7 +167,7 @@ impl Gradients {
         }
     }
 
-    /// One gradient times the gain of a component whose output it responds to; what cosines are multiplied by.
+    /// Multiplies one gradient by the gain of a component to whose output it responds. Returns the factor on cosines.
     fn times(
         &mut self,
         stream: usize,
@@ -177,7 +182,8 @@ impl Gradients {
         given.add(mixed.added(&answer.transport));
         given.ln_own.add_placed(&gain.ln_own, parts);
         given.cosine = given.cosine.times(&gain.cosine.placed(parts, given.ln_own.streams()));
-        // Two tokens predict `cosines.output` · `gain.leading` at infinite width, the walk over all positions `cosines.input`.
+        // At infinite width two tokens predict `cosines.output` · `gain.leading`, but the pass over all positions gives
+        // `cosines.input`.
         given.cosine.value += cosines.input - cosines.output * gain.leading;
         *mixed = mixed.through(&answer.transport, [after, cosine_factor * after]);
         self.cosines.row_mut(stream).scale_mut(cosine_factor);
@@ -187,7 +193,7 @@ impl Gradients {
         cosine_factor
     }
 
-    /// Adds to W the covariance of the gains of one gradient with the noise that levels respond to.
+    /// Adds to W the covariance of the gains of one gradient with the noise to which levels respond.
     fn meet(&mut self, stream: usize, answers: &DMatrix<f64>, [own, pair]: &[Vector; 2], cosine_factor: f64) {
         let cosine = self.of[stream].cosine();
         let with = Matrix2::new(own[U], cosine * pair[U], own[R], cosine * pair[R]);
@@ -199,7 +205,8 @@ impl Gradients {
         rows += both.transpose();
     }
 
-    /// Back through a fan whose output is in the slot of the first part: a gradient for each part, those of others last.
+    /// Goes back through a fan whose output is in the slot of the first part. Each part gets a gradient; those of the
+    /// other parts come last.
     pub(crate) fn split(&mut self, parts: &[usize], step: &Step, gains: &[(Gain, Cosines)], answers: &[Answer]) {
         let first = parts[0];
         self.draw(first);
@@ -218,7 +225,7 @@ impl Gradients {
         for ((&part, (gain, cosines)), answer) in parts.iter().zip(gains).zip(answers) {
             let cosine_factor = self.times(part, &step.parts, (gain, *cosines), answer, &responses);
             if let GradientEntries::Times(factors) = answer.gradient {
-                // What those of the output made of it is in W.
+                // W already contains the noise of the output's entries, times the gain.
                 let turned = Matrix2::from_diagonal(&[1.0, cosine_factor].into());
                 let before = turned * self.added(entries, cosine, answer.width) * turned;
                 let pending = self.added(entries.times(factors), self.of[part].cosine(), answer.width) - before;
@@ -228,7 +235,7 @@ impl Gradients {
         }
     }
 
-    /// Back through the forks of a fan: the sum of the gradients of its parts, in the slot of the first.
+    /// Goes back through the forks of a fan: the gradients of its parts are summed in the slot of the first part.
     pub(crate) fn join(
         &mut self,
         parts: &[usize],
@@ -268,7 +275,8 @@ impl Gradients {
         }
     }
 
-    /// Back through an attention: another gradient, whose levels are these of those at the output.
+    /// Goes back through an attention. The gradient of the stream becomes `given`; `levels` maps the levels at the
+    /// output to those at the input.
     pub(crate) fn attend(&mut self, stream: usize, given: Conditional, mixed: Mixed, levels: Matrix2<f64>, width: f64) {
         self.draw(stream);
         let mut map = DMatrix::identity(self.levels.nrows(), self.levels.nrows());
@@ -281,7 +289,8 @@ impl Gradients {
         self.of[stream].pending = self.entries(stream, width);
     }
 
-    /// What products of gradients of different parts add to the levels of their sum, and to the variance of its cosines.
+    /// Returns the covariance that products of gradients of different parts add to the levels of their sum, and the
+    /// variance that they add to its cosines.
     fn crossed(&self, parts: &[usize], shares: &[f64], cosines: &[f64], width: f64) -> (Matrix2<f64>, f64) {
         let (mut levels, mut variance) = (Matrix2::zeros(), 0.0);
         for i in 0..parts.len() {
@@ -296,7 +305,8 @@ impl Gradients {
         (levels, variance)
     }
 
-    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², of one stream, given the fluctuations of signals.
+    /// Returns ln E |g_a|² relative to infinite width, E g_a·g_b/E |g_a|² and the variance of ln mean |g_a|² of one
+    /// stream, given the fluctuations of signals.
     pub(crate) fn at(&self, stream: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
         let gradient = &self.of[stream];
         let (ln, cosine) = gradient.given.at(fluctuations);
@@ -313,7 +323,7 @@ impl Gradients {
 }
 
 impl Both {
-    /// Adds what two parts have in common along their input, of a fan with this gradient at its output.
+    /// Adds the common part of two parts along their input, for a fan whose output has the gradient `output`.
     fn common(&mut self, common: &Common, (output, ln_ratio): (&Self, f64), width: f64) {
         let Conditional { ln_own, cosine } = &mut self.given;
         if !ln_ratio.is_finite() {

@@ -1,7 +1,7 @@
-//! Maps of the variables to second order, and the factors that go with them on gradients.
+//! Maps of the variables to second order, and the factors on gradients that go with them.
 //!
-//! A component maps the variables of one network as it maps second moments at infinite width: its rule, applied to many pairs of tokens that
-//! differ a little, has all derivatives ([`super::differences`]).
+//! A component maps the variables of one network as it maps second moments at infinite width. Its rule, applied to many
+//! pairs of tokens that differ a little, gives all derivatives ([`super::differences`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,34 +17,34 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
 use crate::mean_field::signal::Signal;
 
-/// The variables of one stream as functions of those of the streams that it is made of, about their means.
+/// The variables of one stream as functions of the variables of its input streams, about their means.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
-    /// What u and r are there, less what they are at infinite width.
+    /// The shifts of u and r of the output from their values at infinite width, with the inputs at their means.
     pub(crate) moved: [f64; 2],
-    /// r at infinite width.
+    /// The correlation r of the output at infinite width.
     pub(crate) leading: f64,
-    /// First derivatives by the variables of every stream that it is made of.
+    /// First derivatives by the variables of every input stream.
     pub(crate) jacobians: SmallVec<[Matrix; 1]>,
     pub(crate) hessians: Hessians,
 }
 
-/// A second derivative of a variable of a stream by two variables of the streams that it is made of.
+/// A second derivative of one output variable by two input variables.
 #[derive(Clone, Copy, Debug)]
 struct Second {
-    /// The variable.
+    /// The output variable.
     row: u8,
-    /// The two variables: a stream among the parts, and a variable of it.
+    /// The two input variables: the index of a stream among the inputs, and a variable of it.
     by: [(u8, u8); 2],
     value: f64,
 }
 
-/// The second derivatives of the variables of a stream that are not zero, each pair of variables once.
+/// The non-zero second derivatives of the variables of a stream. Each pair of input variables is stored once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hessians(Vec<Second>);
 
 impl Hessians {
-    /// Adds ∂² of a variable, where `value` is that of both orders of the pair if the two differ.
+    /// Adds a second derivative of a variable. If the two input variables differ, `value` counts for both orders.
     fn add(&mut self, row: usize, [a, b]: [Place; 2], value: f64) {
         if value != 0.0 {
             let by = [a, b].map(|(stream, variable)| (stream as u8, variable as u8));
@@ -52,13 +52,13 @@ impl Hessians {
         }
     }
 
-    /// All of them: the variable, by which two, and the value.
+    /// Iterates over all second derivatives: the output variable, the two input variables and the value.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, [Place; 2], f64)> {
         let place = |(stream, variable): (u8, u8)| (usize::from(stream), usize::from(variable));
         self.0.iter().map(move |second| (usize::from(second.row), second.by.map(place), second.value))
     }
 
-    /// ½ H:S of every variable, for the covariances S of two variables.
+    /// Returns ½ H:S of every variable, for the covariance S of two input variables.
     pub(crate) fn bent(&self, covariance: impl Fn(Place, Place) -> f64) -> Vector {
         let mut bent = Vector::zeros();
         for (row, [a, b], value) in self.each() {
@@ -69,41 +69,45 @@ impl Hessians {
     }
 }
 
-/// What a component multiplies gradients by.
+/// The factors of a component on gradients.
 #[derive(Clone, Debug)]
 pub(crate) struct Gain {
-    /// ln of the factor on E g_a² over that at infinite width.
+    /// ln of the factor on E g_a² over its value at infinite width.
     pub(crate) ln_own: Quadratic,
-    /// The factor on E g_a g_b over that on E g_a², and at infinite width.
+    /// The factor on E g_a g_b over the factor on E g_a².
     pub(crate) cosine: Quadratic,
+    /// The value of `cosine` at infinite width.
     pub(crate) leading: f64,
 }
 
-/// Where a variable of the pair (u, u, r) stands if its tokens are a and b, b and a, one of them and all, or all.
+/// Returns the place of a variable of the pair (u, u, r) whose tokens are `of`: a and b, one of them and all, or all
+/// and all.
 fn place(variable: usize, of: [usize; PAIR]) -> Place {
     (variable / PAIR, of[variable % PAIR])
 }
 
-/// Tokens a and b.
+/// The variables of tokens a and b.
 const A_B: [usize; PAIR] = [U_A, U_B, R_AB];
-/// Token a and all.
+/// The variables of token a and the average over all.
 const A_ALL: [usize; PAIR] = [U_A, U, R_A];
-/// Token b and all.
+/// The variables of token b and the average over all.
 const B_ALL: [usize; PAIR] = [U_B, U, R_B];
-/// All and all.
+/// The variables if both tokens are averages over all.
 const ALL: [usize; PAIR] = [U, U, R];
 
-/// Pairs of tokens of several streams: one at the means and those around it, then one at infinite width.
+/// Pairs of tokens of several streams: first the pair at the means, then the pairs around it, last the pair at infinite
+/// width.
 struct Tagged {
     streams: usize,
     stencil: Stencil,
     positions: Arc<Positions>,
-    /// e^move of every variable at every pair.
+    /// e^move of every variable, pair by pair.
     factors: Vec<Vec<f64>>,
 }
 
 impl Tagged {
-    /// Pairs of so many streams, made once in a process for the usual one and two.
+    /// Returns the pairs of this number of streams. Those of one and of two streams, the usual cases, are built once
+    /// per process.
     fn of(streams: usize) -> Arc<Self> {
         static USUAL: [OnceLock<Arc<Tagged>>; 2] = [const { OnceLock::new() }; 2];
         let new = || {
@@ -115,15 +119,15 @@ impl Tagged {
         USUAL.get(streams - 1).map_or_else(new, |known| Arc::clone(known.get_or_init(new)))
     }
 
-    /// The pair at infinite width.
+    /// The index of the pair at infinite width.
     fn infinite(&self) -> usize {
         self.stencil.moves().len()
     }
 
-    /// All pairs of the stream `index` among those that variables stand for.
+    /// Returns the signal of the input stream `index`, whose tokens are those of all pairs.
     fn signal(&self, index: usize, about: About<'_>) -> Signal {
         let About { x, means } = about;
-        // Two tokens at the means, and at infinite width.
+        // Pairs about the means have factors; the pair at infinite width has none.
         let at = |pair: usize| self.factors.get(pair).map(|factors| &factors[PAIR * index..]);
         let level = means[0].exp();
         let square = |node: usize| at(node / 2).map_or(1.0, |factors| level * factors[node % 2]);
@@ -135,37 +139,38 @@ impl Tagged {
         let squares: Few<f64> = (0..self.positions.nodes()).map(square).collect();
         let product = |pair: usize| (squares[2 * pair] * squares[2 * pair + 1]).sqrt() * cosine(pair) * x.own;
         let kernel = Kernel::new(&self.positions, |node| squares[node] * x.own, product);
-        // Means keep their share of the length.
+        // Means scale with the length of their token.
         let mean = |mean: f64| squares.iter().map(|square| mean * square.sqrt()).collect();
         Signal { means: x.mean.map(mean), ..Signal::centred(x.width, Kernel { ln_unit: x.ln_unit, ..kernel }) }
     }
 
-    /// The derivatives of a function of every pair, by the variables of streams about these points.
+    /// Returns the derivatives of a function of the pairs by the variables of the streams, at these points.
     fn derivatives(&self, about: &[About<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
         let unit_of = |variable: usize| match variable % PAIR {
             R_AB => unit(correlation(about[variable / PAIR])),
             _ => 1.0,
         };
-        // Logarithms and correlations are of numbers near 1.
+        // Logarithms and correlations come from numbers near 1, so rounding errors are relative to 1.
         self.stencil.derivatives(of, unit_of, 1.0)
     }
 }
 
-/// The correlation about which a map is expanded.
+/// Returns the correlation about which a map is expanded.
 fn correlation(about: About<'_>) -> f64 {
-    /// Copies of one token have no second derivatives.
+    /// The largest correlation. Second derivatives do not exist at 1, where both tokens are copies of one.
     const COPIES: f64 = 1.0 - 1e-9;
     about.correlation().clamp(-COPIES, COPIES)
 }
 
-/// u_a and r_ab of a pair; zero of a signal that is.
+/// Returns u_a and r_ab of a pair, or zeros if the signal is zero.
 fn variables(y: &Kernel, pair: usize) -> [f64; 2] {
     let [a, b] = [0, 1].map(|token| y.own[2 * pair + token]);
     if a <= 0.0 { [0.0; 2] } else { [a.ln(), y.pairs[pair] / (a * b).sqrt()] }
 }
 
 impl Map {
-    /// The map that takes the pairs to those after a component; `leading` is the correlation at infinite width over all positions, not of this pair.
+    /// Builds the map of a component from the pairs `y` at its output. `leading` is the correlation of the output at
+    /// infinite width over all positions, not that of the pair.
     fn new(tagged: &Tagged, about: &[About<'_>], y: &Kernel, leading: f64) -> Self {
         let [level, correlation] = [0, 1].map(|of| tagged.derivatives(about, |pair| variables(y, pair)[of]));
         let [infinite_level, infinite_correlation] = variables(y, tagged.infinite());
@@ -187,7 +192,7 @@ impl Map {
                 jacobians[a.0][(row, a.1)] += slope;
                 for j in 0..=i {
                     let b = place(j, tokens);
-                    // Two tokens that stand for all are one variable.
+                    // If both tokens are the average over all, i and j are one variable.
                     let twice = if a == b && i != j { 2.0 } else { 1.0 };
                     hessians.add(row, [a, b], twice * of.second(i, j));
                 }
@@ -196,7 +201,7 @@ impl Map {
         Self { moved, leading, jacobians, hessians }
     }
 
-    /// A map whose output has these variables, as functions of those of its input.
+    /// Builds the map whose output has these variables, as functions of the variables of its input.
     pub(crate) fn of_variables(moved: [f64; 2], leading: f64, variables: &[Quadratic; VARIABLES]) -> Self {
         let jacobian = Matrix::from_fn(|row, column| variables[row].gradient[0][column]);
         let mut hessians = Hessians::default();
@@ -208,18 +213,20 @@ impl Map {
         Self { moved, leading, jacobians: smallvec![jacobian], hessians }
     }
 
-    /// Of what depends on nothing.
+    /// The map to an output that depends on none of the input variables.
     pub(crate) fn nothing(leading: f64) -> Self {
         Self { jacobians: smallvec![Matrix::zeros()], ..Self::same(leading, [0.0; 2]) }
     }
 
-    /// Of a sum of which this share varies as it did before, about these means.
+    /// The map to a sum in which the input is `share` of E y² and the rest does not vary. `means` are the shifts of the
+    /// input.
     pub(crate) fn diluted(leading: f64, means: [f64; 2], share: f64) -> Self {
         let same = Self::same(leading, means.map(|mean| mean * share));
         Self { jacobians: smallvec![Matrix::identity() * share], ..same }
     }
 
-    /// Of x − E x, u' = u + ln (1 − m) and r' = (r − m)/(1 − m), m = (E x)²/E x² = `mean`: means go with lengths.
+    /// The map to x − E x: u' = u + ln (1 − m) and r' = (r − m)/(1 − m) with m = (E x)²/E x² = `mean`. Here m is
+    /// constant, because means scale with lengths.
     pub(crate) fn centred(leading: f64, [level, correlation]: [f64; 2], mean: f64) -> Self {
         let rest = 1.0 - mean;
         let mut centred = Self::same(leading, [level, correlation / rest]);
@@ -229,11 +236,11 @@ impl Map {
         centred
     }
 
-    /// Of a BatchNorm over `length` tokens whose input has the correlation `r`: y_a·y_b follows z_a·z_b, z = x − mean_a x, less what
-    /// changes the lengths of all; Σ_a y_a = 0.
+    /// The map of a BatchNorm over `length` tokens whose input has the correlation `r`. y_a·y_b follows z_a·z_b with
+    /// z = x − mean_a x, without changes of the length of all tokens. Σ_a y_a = 0.
     pub(crate) fn batch_norm(leading: f64, r: f64, length: f64) -> Self {
         let rest = length - 1.0;
-        // Row by row, what one of the variables moves those of the output by.
+        // The derivatives of all output variables by one input variable.
         let moves = |by: usize| {
             let x: [f64; VARIABLES] = std::array::from_fn(|of| f64::from(u8::from(of == by)));
             let with_others = |own: f64, row: f64| 0.5 * r * (own + x[U]) + row;
@@ -252,7 +259,7 @@ impl Map {
         Self { jacobians: smallvec![jacobian], ..Self::same(leading, [0.0; 2]) }
     }
 
-    /// Of what changes nothing of the variables, which have these means.
+    /// The identity map of variables with these shifts from infinite width.
     pub(crate) fn same(leading: f64, means: [f64; 2]) -> Self {
         let jacobians = smallvec![Matrix::identity()];
         Self { moved: means, leading, jacobians, hessians: Hessians::default() }
@@ -260,7 +267,7 @@ impl Map {
 }
 
 impl Gain {
-    /// The factors on gradients of 1 by a component.
+    /// Builds the factors of a component from the gradient at its input, for gradients of 1 at its output.
     fn new(tagged: &Tagged, about: &[About<'_>], gradient: &Kernel) -> Self {
         let own = |pair: usize| gradient.own[2 * pair];
         let infinite = tagged.infinite();
@@ -275,24 +282,24 @@ impl Gain {
         Self { ln_own, cosine: among(&cosine), leading: cosine(infinite) }
     }
 
-    /// Of what lets no gradient through.
+    /// The factors of a component that lets no gradient through.
     fn of_nothing(streams: usize) -> Self {
         Self { ln_own: Quadratic::constant(0.0, streams), cosine: Quadratic::constant(0.0, streams), leading: 0.0 }
     }
 
-    /// Of a BatchNorm: gradients of all tokens sum to zero, whatever they were.
+    /// The factors of a BatchNorm. Gradients at its input sum to zero over all tokens, whatever they are at its output.
     pub(crate) fn batch_norm() -> Self {
         Self::of_nothing(1)
     }
 
-    /// Of what changes nothing of a gradient.
+    /// The factors of a component that leaves gradients unchanged.
     pub(crate) fn same() -> Self {
         let [ln_own, cosine] = [0.0, 1.0].map(|value| Quadratic::constant(value, 1));
         Self { ln_own, cosine, leading: 1.0 }
     }
 }
 
-/// The map of a component about `x`, and its factors on gradients; `y` is the output at infinite width.
+/// Returns the map of a component about `x` and its factors on gradients. `y` is the output at infinite width.
 pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Moments) -> (Map, Gain) {
     let tagged = Tagged::of(1);
     let input = tagged.signal(0, x);
@@ -301,7 +308,8 @@ pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Momen
     (Map::new(&tagged, &[x], &output.kernel, y.correlation), Gain::new(&tagged, &[x], &back.kernel))
 }
 
-/// The map of a fan about its parts, and its factors on the gradients of each; `y` is the output at infinite width.
+/// Returns the map of a fan about its parts and its factors on the gradient of each part. `y` is the output at infinite
+/// width.
 pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>) {
     let tagged = Tagged::of(parts.len());
     let signal = |(index, part): (usize, &About<'_>)| Arc::new(tagged.signal(index, *part));
@@ -326,7 +334,8 @@ mod tests {
     use super::*;
     use crate::mean_field::dual::Dual;
 
-    /// u' = ln E x²/(E x² + ε): with a share s of ε in it ∂u' = s, ∂²u' = −s (1 − s); so is the gain on gradients, −ln (E x² + ε).
+    /// u' = ln E x²/(E x² + ε): if s is the share of ε in E x² + ε, ∂u' = s and ∂²u' = −s (1 − s). The gain on
+    /// gradients is −ln (E x² + ε).
     #[test]
     fn norms_have_the_derivatives_of_their_formula() {
         let eps = 0.25;
@@ -340,7 +349,8 @@ mod tests {
         assert_relative_eq!(bent[U_A], -0.5 * share * (1.0 - share), max_relative = 1e-5);
     }
 
-    /// ReLU: ∂r'/∂r = E φ'φ'/E φ² = 1 − arccos r/π, ∂²r'/∂r² = 1/(π √(1 − r²)) (Cho & Saul 2009), and the cosine of gradients the same.
+    /// ReLU has ∂r'/∂r = E φ'φ'/E φ² = 1 − arccos r/π and ∂²r'/∂r² = 1/(π √(1 − r²)) (Cho & Saul 2009). The factor on
+    /// the cosine of gradients is ∂r'/∂r.
     #[test]
     fn ramps_have_the_derivatives_of_their_kernel() {
         for r in [-0.8f64, 0.0, 0.6, 0.99] {
@@ -355,7 +365,7 @@ mod tests {
         }
     }
 
-    /// A sum of six parts: ∂u of the sum by that of a part is its share, and ∂r that of the correlations.
+    /// In a sum of six parts, the derivatives of u and r of the sum by u and r of a part are the share of the part.
     #[test]
     fn sums_of_any_number_of_parts_have_shares() {
         let scales = [0.3, 0.5, 0.7, 0.2, 0.4, 0.6];
@@ -369,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Longer tokens, and what all have in common, change nothing behind a BatchNorm; what is behind it sums to zero over the batch.
+    /// A BatchNorm ignores a common factor on all tokens and their common part. Its outputs sum to zero over the batch.
     #[test]
     fn batch_norms_see_neither_lengths_nor_what_is_common() {
         let (r, length) = (0.3, 9.0);

@@ -1,66 +1,69 @@
-//! Second moments of products of signals with gradients, c_ab = x_a·g_b, and what they do to gradients.
+//! Second moments of products of signals with gradients, c_ab = x_a·g_b, and their effect on gradients.
 //!
-//! Given W x = y a linear map is Wᵀg = X (XᵀX)⁻¹ Yᵀg + P⊥W̃ᵀg with W̃ drawn anew: x·Wᵀg = y·g, and |Wᵀg|² differs from that of an
-//! independent W only by how far E c cᵀ is from isotropic. Numbers of a gradient,
+//! Given W x = y, the gradient at the input of a linear map is Wᵀg = X (XᵀX)⁻¹ Yᵀg + P⊥W̃ᵀg with W̃ drawn anew. So
+//! x·Wᵀg = y·g, and |Wᵀg|² differs from that of an independent W only as far as E c cᵀ is not isotropic. Three numbers
+//! of a gradient,
 //!
 //! ```text
 //! ρ = E c_aa²/(n E x² E g²)      α = E c_aa c_ab/(n E x² E g_a g_b)      k = E (Σ_i g_i)²/(n E g²)      all 1 if g is isotropic
 //! ```
 //!
-//! are handed on by affine maps, and add multiples of themselves over n to ln E g_a² and ln E g_a g_b. Gradients of gains alone know of
-//! two more: the excess of E c_aa c_bb/(n E x² E g²) over E x_a x_b E g_a g_b/(E x² E g²), which c_ab c_ba has too, and q, n times that of
-//! E Σ_i g_ai² x_ai² over n E x² E g²: where g has the more along x, entries that are large have larger gradients.
+//! are passed back by affine maps, and multiples of them over n are added to ln E g_a² and ln E g_a g_b. Gradients of
+//! gains alone depend on two more numbers. One is the excess of E c_aa c_bb/(n E x² E g²) over E x_a x_b
+//! E g_a g_b/(E x² E g²), which c_ab c_ba has too. The other is q, n times the relative excess of E Σ_i g_ai² x_ai²
+//! over n E x² E g²: where g has more along x, large entries have larger gradients.
 //! Source: Bolthausen 2014 (conditioning on a Gaussian matrix).
 
-/// ρ, α, k, the excess of c_aa c_bb, and q.
+/// The numbers ρ, α, k, the excess of c_aa c_bb, and q of a gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixed {
-    /// ρ.
+    /// The number ρ.
     pub(crate) radial: f64,
-    /// α.
+    /// The number α.
     pub(crate) cross: f64,
-    /// k.
+    /// The number k.
     pub(crate) ones: f64,
     /// The excess of c_aa c_bb.
     pub(crate) pairs: f64,
-    /// q.
+    /// The number q.
     pub(crate) squares: f64,
-    /// ρ and α as far as single entries make them.
+    /// The parts of ρ and α that come from single entries.
     pub(crate) entries: [f64; 2],
 }
 
-/// What becomes of one of the three numbers: `isotropic` + `kept` (number − 1).
+/// The map of one of the three numbers: `isotropic` + `kept` (number − 1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affine {
     pub(crate) isotropic: f64,
     pub(crate) kept: f64,
 }
 
-/// What a component makes of ρ, α and k.
+/// The effect of a component on the numbers of a gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transport {
     pub(crate) radial: Affine,
     pub(crate) cross: Affine,
     pub(crate) ones: Affine,
-    /// Of the excess: what is kept, what it becomes by E g_a g_b/E g² at the output, and by that at the input.
+    /// The new excess as multiples of the old one, of E g_a g_b/E g² at the output, and of E g_a g_b/E g² at the input.
     pub(crate) pairs: [f64; 3],
-    /// Of q: what is kept, what it becomes by ρ − 1 at the output, and by that at the input.
+    /// The new q as multiples of the old one, of ρ − 1 at the output, and of ρ − 1 at the input.
     pub(crate) squares: [f64; 3],
-    /// ρ and α as far as single entries make them behind it.
+    /// The parts of ρ and α at the input that come from single entries.
     pub(crate) entries: [f64; 2],
-    /// What it adds to ln E g_a² and ln E g_a g_b: multiples of 1, ρ − 1, α − 1, k − 1.
+    /// The addition to ln E g_a²: multiples of 1, ρ − 1, α − 1, k − 1.
     pub(crate) own: [f64; 4],
+    /// The addition to ln E g_a g_b: multiples of 1, ρ − 1, α − 1, k − 1.
     pub(crate) pair: [f64; 4],
-    /// The share of ρ and α that entries make, over n, which it takes off.
+    /// Factors, of order 1/n, with which the entries' parts of ρ − 1 and α − 1 are subtracted from these additions.
     pub(crate) less_entries: [f64; 2],
 }
 
 impl Affine {
-    /// What does not change.
+    /// The map that keeps the number.
     pub(crate) const SAME: Self = Self { isotropic: 1.0, kept: 1.0 };
-    /// What is forgotten.
+    /// The map that forgets the number: the result is 1.
     pub(crate) const ISOTROPIC: Self = Self { isotropic: 1.0, kept: 0.0 };
-    /// What is removed.
+    /// The map that removes the number: the result is 0.
     pub(crate) const NOTHING: Self = Self { isotropic: 0.0, kept: 0.0 };
 
     fn of(self, number: f64) -> f64 {
@@ -69,11 +72,12 @@ impl Affine {
 }
 
 impl Mixed {
-    /// Of a gradient that points anywhere.
+    /// The numbers of a gradient that is isotropic.
     pub(crate) const ISOTROPIC: Self =
         Self { radial: 1.0, cross: 1.0, ones: 1.0, pairs: 0.0, squares: 0.0, entries: [1.0; 2] };
 
-    /// Behind a component that gradients have these cosines behind and before.
+    /// Returns the numbers at the input of a component, where gradients have the cosines `after` at its output and
+    /// `before` at its input.
     pub(crate) fn through(self, transport: &Transport, [after, before]: [f64; 2]) -> Self {
         let [kept, by_after, by_before] = transport.pairs;
         let [squares_kept, by_output, by_input] = transport.squares;
@@ -88,7 +92,7 @@ impl Mixed {
         }
     }
 
-    /// What a component adds to ln E g_a² and ln E g_a g_b.
+    /// Returns the additions of a component to ln E g_a² and ln E g_a g_b.
     pub(crate) fn added(self, transport: &Transport) -> [f64; 2] {
         let numbers = [1.0, self.radial - 1.0, self.cross - 1.0, self.ones - 1.0];
         let added = [transport.own, transport.pair]
@@ -96,7 +100,7 @@ impl Mixed {
         std::array::from_fn(|index| added[index] - transport.less_entries[index] * (self.entries[index] - 1.0))
     }
 
-    /// Of the sum of two uncorrelated gradients with these shares of E g².
+    /// Returns the numbers of the sum of uncorrelated gradients with these shares of E g².
     pub(crate) fn joined(parts: impl Iterator<Item = (f64, Self)>) -> Self {
         let none = Self { radial: 0.0, cross: 0.0, ones: 0.0, ..Self::ISOTROPIC };
         parts.fold(none, |sum, (share, part)| Self {
@@ -111,7 +115,7 @@ impl Mixed {
 }
 
 impl Transport {
-    /// That changes nothing.
+    /// The effect of a component that changes nothing.
     pub(crate) const NONE: Self = Self {
         radial: Affine::SAME,
         cross: Affine::SAME,

@@ -1,17 +1,21 @@
-//! What finite width adds to the infinitely wide network, to order 1/width: one second-order expansion.
+//! Corrections of finite width to the infinitely wide network, to order 1/width, by one second-order expansion.
 //!
-//! One network differs from the infinitely wide one in a few variables of every stream ([`variables`]). Components map them as they map second
-//! moments at infinite width, which gives first and second derivatives by central differences ([`differences`], [`map`]); finitely many entries add
-//! noise ([`noise`]).
-//! Forward that is a mean and a covariance ([`forward`]), backward ln E[gradient | variables] as a quadratic function ([`backward`]); with
-//! products of signals and gradients, which weights that both have met leave behind ([`mixed`]).
+//! One network differs from the infinitely wide one in a few variables of every stream ([`variables`]). Components map
+//! these variables as they map second moments at infinite width, and central differences give the first and second
+//! derivatives of the maps ([`differences`], [`map`]). Finitely many entries add noise ([`noise`]).
 //!
-//! Every component has a map of the variables and a factor on gradients, both from its rule at infinite width ([`crate::mean_field`]), and
-//! says what its entries add and how it changes ρ, α, k of [`mixed`] ([`component`], [`fan`]).
+//! The forward pass computes the mean and the covariance of the variables ([`forward`]). The backward pass computes
+//! ln E[gradient | variables] as a quadratic function ([`backward`]). It also follows products of signals and
+//! gradients, which are correlated because both went through the same weights ([`mixed`]).
 //!
-//! Read in this order: [`variables`], [`forward`], [`noise`] and [`stream`], [`component`] and [`fan`], [`expansion`] (the walk), [`backward`],
-//! [`mixed`], [`gradients`]; [`attention`] last. Of a signal ln E mean |x_a|² over that at infinite width is reported, and as ± the
-//! standard deviation of ln mean |x_a|² over networks; of a gradient the same.
+//! Every component has a map of the variables and a factor on gradients. Both come from its rule at infinite width
+//! ([`crate::mean_field`]). A component also gives the noise of its entries and its effect on ρ, α, k of [`mixed`]
+//! ([`component`], [`fan`]).
+//!
+//! Read in this order: [`variables`], [`forward`], [`noise`] and [`stream`], [`component`] and [`fan`], [`expansion`]
+//! (both passes), [`backward`], [`mixed`], [`gradients`]; [`attention`] last. Two numbers are reported for a signal: ln
+//! of E mean |x_a|² over its value at infinite width and, as ±, the standard deviation of ln mean |x_a|² over networks.
+//! A gradient has the same two numbers.
 
 pub(crate) mod attention;
 pub(crate) mod backward;

@@ -1,15 +1,16 @@
-//! What finitely many entries add to the variables: the four-point function of one entry, over the width.
+//! The noise that finitely many entries add to the variables: the four-point function of one entry, over the width.
 //!
 //! ```text
 //! M = E x_a x_b x_c x_d/(E x²)²      Cov(G_ab, G_cd) = (M_abcd − G_ab G_cd)/n      G_ab = x_a·x_b/n, in units of E x²
 //! ```
 //!
-//! Tokens are exchangeable, so that five numbers give all of M, and seven all of Cov. Gaussian entries: Wick's theorem (Isserlis
-//! 1918). Covariance and drift in the variables (u, r) by Itô's formula, to order 1/n.
+//! Tokens are exchangeable, so five numbers give all of M, and seven all of Cov. For Gaussian entries M follows from
+//! Wick's theorem (Isserlis 1918). Covariance and drift in the variables (u, r) follow from Itô's formula, to order
+//! 1/n.
 
 use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
-/// E x_a x_b x_c x_d of one entry of tokens a, b, c, d, in units of (E x²)².
+/// The four-point function E x_a x_b x_c x_d of one entry of tokens a, b, c, d, in units of (E x²)².
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FourPoint {
     pub(crate) aaaa: f64,
@@ -19,7 +20,7 @@ pub(crate) struct FourPoint {
     pub(crate) abcd: f64,
 }
 
-/// Covariances of products of two tokens with products of two tokens.
+/// Covariances of products of two tokens with products of two tokens: `aa_bc` is that of x_a² with x_b x_c.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Covariances {
     pub(crate) aa_aa: f64,
@@ -31,16 +32,17 @@ pub(crate) struct Covariances {
     pub(crate) ab_cd: f64,
 }
 
-/// Covariances of products of two tokens' entries y with the gains f_a² and f_a f_b of their gradients, of single entries and over means.
+/// Covariances of products of two tokens' entries y with the gains f_a² and f_a f_b of their gradients. They are for
+/// single entries and relative to the means of both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GainCovariances {
-    /// Of y_a², y_b², y_a y_b and y_b y_c with f_a².
+    /// The covariances of y_a², y_b², y_a y_b and y_b y_c with f_a².
     pub(crate) own: [f64; 4],
-    /// Of y_a², y_c², y_a y_b, y_a y_c and y_c y_d with f_a f_b; none if E f_a f_b is zero.
+    /// The covariances of y_a², y_c², y_a y_b, y_a y_c and y_c y_d with f_a f_b; `None` if E f_a f_b is zero.
     pub(crate) pair: Option<[f64; 5]>,
 }
 
-/// What is added to the variables of one stream: a covariance, and a shift of their means.
+/// Noise that is added to the variables of one stream: its covariance, and the shift of their means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noise {
     pub(crate) covariance: Matrix,
@@ -48,16 +50,18 @@ pub(crate) struct Noise {
 }
 
 impl FourPoint {
-    /// Of entries that are 1.
+    /// The four-point function of entries that are 1.
     pub(crate) const ONE: Self = Self { aaaa: 1.0, aaab: 1.0, aabb: 1.0, aabc: 1.0, abcd: 1.0 };
 
-    /// Of Gaussian entries of correlation `r`, whose variance over networks and pairs counts where r is small.
+    /// The four-point function of Gaussian entries of correlation `r`. `variance` is that of r over networks and pairs,
+    /// which matters where r is small.
     pub(crate) fn gaussian(r: f64, variance: f64) -> Self {
         let r2 = r * r;
         Self { aaaa: 3.0, aaab: 3.0 * r, aabb: 1.0 + 2.0 * (r2 + variance), aabc: r + 2.0 * r2, abcd: 3.0 * r2 }
     }
 
-    /// Of the directions of `length` tokens that sum to zero, which are alike.
+    /// The four-point function of random directions of `length` tokens that sum to zero; all directions are equally
+    /// likely.
     pub(crate) fn direction(length: f64) -> Self {
         let rest = length - 1.0;
         let over = (rest * (rest + 2.0)).recip();
@@ -70,7 +74,7 @@ impl FourPoint {
         }
     }
 
-    /// Of products of independent entries.
+    /// Returns the four-point function of products of independent entries.
     pub(crate) fn times(self, other: Self) -> Self {
         Self {
             aaaa: self.aaaa * other.aaaa,
@@ -81,13 +85,13 @@ impl FourPoint {
         }
     }
 
-    /// Of entries that are 1/(1 − p) times themselves with probability 1 − p, and zero otherwise.
+    /// Returns the four-point function of entries that are divided by 1 − p with probability 1 − p, and zero otherwise.
     pub(crate) fn masked(self, p: f64) -> Self {
         let kept = 1.0 - p;
         Self { aaaa: self.aaaa / kept, aabc: self.aabc * kept, abcd: self.abcd * kept * kept, ..self }
     }
 
-    /// Of single entries of correlation `r`.
+    /// Returns the covariances of products of single entries, whose correlation is `r`.
     pub(crate) fn covariances(self, r: f64) -> Covariances {
         Covariances {
             aa_aa: self.aaaa - 1.0,
@@ -102,8 +106,8 @@ impl FourPoint {
 }
 
 impl Covariances {
-    /// Covariances of x_a f_b + f_a x_b of two uncorrelated signals with these cosines, `both` the product of their shares of the sum and
-    /// `joint` the covariance of their cosines.
+    /// The covariances of x_a f_b + f_a x_b for two uncorrelated signals x and f, whose cosines are `a` and `b`. `both`
+    /// is the product of their shares of the sum, `joint` the covariance of their cosines.
     pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Self {
         let product = a * b;
         Self {
@@ -117,7 +121,8 @@ impl Covariances {
         }
     }
 
-    /// Without what entries would add that are the same in all networks, a share of E x² of this correlation of their own.
+    /// Subtracts the covariances of entries that are the same in all networks, which are `share` of E x² and have the
+    /// correlation `of_fixed`.
     pub(crate) fn less_fixed(self, [share, of_fixed]: [f64; 2]) -> Self {
         let fixed = FourPoint::gaussian(of_fixed, 0.0).covariances(of_fixed);
         let less = |all: f64, fixed: f64| all - share * share * fixed;
@@ -132,7 +137,8 @@ impl Covariances {
         }
     }
 
-    /// Of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of those of G_aa and G_ab over `length` tokens.
+    /// Returns the covariance matrix of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of the
+    /// averages of G_aa and G_ab over `length` tokens.
     pub(crate) fn matrix(self, length: f64) -> Matrix {
         let [others, rest] = [1.0, 2.0].map(|taken| (length - taken).max(0.0));
         let last = (length - 3.0).max(0.0);
@@ -167,7 +173,7 @@ impl Covariances {
         matrix
     }
 
-    /// Of the average over `width` entries, of `length` tokens of correlation `r`, in the variables.
+    /// Returns the noise of averages over `width` entries in the variables, for `length` tokens of correlation `r`.
     pub(crate) fn noise(self, width: f64, length: f64, r: f64) -> Noise {
         let moments = self.matrix(length) / width;
         let jacobian = jacobian(r);
@@ -176,7 +182,8 @@ impl Covariances {
 }
 
 impl GainCovariances {
-    /// Of y = f g of the correlations `r` of g and `of_factor` of f, whose entries are independent, with the gain f of g.
+    /// The covariances of the entries of y = f g with their gains, where f is the gain on the gradient of g. The
+    /// entries of f and g are independent; `of_factor` is the correlation of f, `r` that of g.
     pub(crate) fn of_factor(factor: &FourPoint, of_factor: f64, r: f64) -> Self {
         let both = r * of_factor;
         let own = [factor.aaaa - 1.0, factor.aabb - 1.0, r * factor.aaab - both, r * factor.aabc - both];
@@ -188,7 +195,8 @@ impl GainCovariances {
         Self { own, pair }
     }
 
-    /// With (G_aa, G_bb, G_ab) and the averages of G_aa and G_ab over `length` tokens.
+    /// Returns the covariances of both gains with (G_aa, G_bb, G_ab) and the averages of G_aa and G_ab over `length`
+    /// tokens.
     pub(crate) fn vectors(&self, length: f64) -> [Vector; 2] {
         let [others, rest, last] = [1.0, 2.0, 3.0].map(|taken| (length - taken).max(0.0));
         let each = others.max(1.0);
@@ -210,7 +218,7 @@ impl GainCovariances {
     }
 }
 
-/// A shift of all levels u, and one of all correlations.
+/// Returns a shift of all levels u by `level` and of all correlations by `correlation`.
 pub(crate) fn shift([level, correlation]: [f64; 2]) -> Vector {
     Vector::from_fn(|variable, _| if [U_A, U_B, U].contains(&variable) { level } else { correlation })
 }
@@ -221,10 +229,11 @@ impl Noise {
     }
 }
 
-/// G_ab/√(G_aa G_bb) and the like, of two different variables.
+/// The correlations G_ab/√(G_aa G_bb): the index of G_ab and those of G_aa and G_bb, for tokens or averages.
 const PRODUCTS: [(usize, usize, usize); 3] = [(R_AB, U_A, U_B), (R_A, U_A, U), (R_B, U_B, U)];
 
-/// ∂ of the variables by (G_aa, G_bb, G_ab), by the averages of G_ab over b and over a, and by those of G_aa and G_ab.
+/// Returns the derivatives of the variables by (G_aa, G_bb, G_ab), by the averages of G_ab over b and over a, and by
+/// the averages of G_aa and G_ab.
 fn jacobian(r: f64) -> Matrix {
     let mut jacobian = Matrix::identity();
     for (product, first, second) in PRODUCTS {
@@ -235,7 +244,8 @@ fn jacobian(r: f64) -> Matrix {
     jacobian
 }
 
-/// ½ H:M of the variables, where H is their second derivative by these products and M the covariance of the products.
+/// Returns ½ H:M of the variables, where H is their second derivative by the products G and M the covariance of the
+/// products.
 fn drift(r: f64, moments: &Matrix) -> Vector {
     let mut drift = Vector::zeros();
     for level in [U_A, U_B, U] {
@@ -249,7 +259,8 @@ fn drift(r: f64, moments: &Matrix) -> Vector {
     drift
 }
 
-/// Covariances with (G_aa, G_bb, G_ab) and averages, of correlation `r`, as those with the variables.
+/// Converts covariances with (G_aa, G_bb, G_ab) and their averages to covariances with the variables, at correlation
+/// `r`.
 pub(crate) fn in_variables(moments: Vector, r: f64) -> Vector {
     jacobian(r) * moments
 }
@@ -259,7 +270,7 @@ mod tests {
     use super::*;
     use crate::finite_width::variables::VARIABLES;
 
-    /// Products of four tokens, drawn.
+    /// Returns the products of tokens a and b and the averages over all, from the products of four tokens.
     fn averages(gram: &[[f64; 4]; 4]) -> Vector {
         let row = |a: usize| (0..4).filter(|&b| b != a).map(|b| gram[a][b]).sum::<f64>() / 3.0;
         let mut all = Vector::zeros();
@@ -270,7 +281,7 @@ mod tests {
         all
     }
 
-    /// Of every product with every other, by Wick's theorem, what averages over tokens are.
+    /// Covariances of averages over tokens are averages of the covariances of all products, by Wick's theorem.
     #[test]
     fn covariances_of_averages_are_averages_of_covariances() {
         let r = 0.3;
@@ -293,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Directions that sum to zero over the batch and have one length.
+    /// Directions sum to zero over the batch and have one length.
     #[test]
     fn directions_have_no_sum_and_one_length() {
         let (length, others) = (6.0, 5.0);
@@ -311,17 +322,19 @@ mod tests {
         let noise = FourPoint::gaussian(0.5, 0.0).covariances(0.5).noise(100.0, 8.0, 0.5);
         assert!((noise.covariance[(U_A, U_A)] - 0.02).abs() < 1e-12);
         assert!((noise.drift[U_A] + 0.01).abs() < 1e-12);
-        // Of cosines (1 − r²)²/n.
+        // Cosines have the variance (1 − r²)²/n.
         assert!((noise.covariance[(R_AB, R_AB)] - 0.75 * 0.75 / 100.0).abs() < 1e-12);
     }
 
-    /// Entries that are the same in all networks draw nothing; those that are drawn in part have what x = s + e gives, e Gaussian.
+    /// Entries that are the same in all networks add no noise. Entries x = s + e, with s fixed and e Gaussian, have the
+    /// covariances of this sum.
     #[test]
     fn what_is_fixed_draws_nothing() {
         let of = |r: f64, fixed: [f64; 2]| FourPoint::gaussian(r, 0.0).covariances(r).less_fixed(fixed);
         let fixed = of(0.4, [1.0, 0.4]).matrix(8.0);
         assert!(fixed.abs().max() < 1e-12, "{fixed}");
-        // Half of E x² is fixed and alike in all tokens, half is independent: Cov(x_a², x_a²) = 2 e⁴ + 4 s² e², e² = s² = ½.
+        // Half of E x² is fixed and equal in all tokens, half is independent: Cov(x_a², x_a²) = 2 e⁴ + 4 s² e²,
+        // e² = s² = ½.
         let half = of(0.5, [0.5, 1.0]);
         assert!((half.aa_aa - 1.5).abs() < 1e-12);
         // Cov(x_a x_b, x_a x_b) = e⁴ + 2 s² e², Cov(x_a x_b, x_c x_d) = 0.

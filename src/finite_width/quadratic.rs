@@ -1,7 +1,7 @@
 //! Symmetric matrices of the variables of several streams, and functions of these variables to second order.
 //!
-//! A live stream has [`VARIABLES`](super::variables::VARIABLES) variables. Few streams live at a time, and a component changes one of them: matrices
-//! are kept block by block, one block per pair of streams.
+//! A live stream has [`VARIABLES`](super::variables::VARIABLES) variables. Few streams are live at a time, and a
+//! component changes one of them. Matrices are therefore stored block by block, one block per pair of streams.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -10,18 +10,18 @@ use super::variables::{Matrix, Vector};
 /// One vector per stream.
 pub(crate) type Vectors = SmallVec<[Vector; 2]>;
 
-/// A variable: the index of its stream, and its own.
+/// A variable: the index of its stream, and its index in the stream.
 pub(crate) type Place = (usize, usize);
 
 /// A symmetric matrix of the variables of several streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Symmetric {
     streams: usize,
-    /// The blocks of a stream with every stream up to itself, stream by stream.
+    /// The blocks of each stream with all streams up to itself, stream by stream.
     blocks: SmallVec<[Matrix; 1]>,
 }
 
-/// The index of the block of two streams, the larger one first.
+/// Returns the index of the block of two streams, the larger one first.
 fn lower(row: usize, column: usize) -> usize {
     row * (row + 1) / 2 + column
 }
@@ -35,12 +35,12 @@ impl Symmetric {
         self.streams
     }
 
-    /// The block of two streams.
+    /// Returns the block of two streams.
     pub(crate) fn block(&self, a: usize, b: usize) -> Matrix {
         if a < b { self.blocks[lower(b, a)].transpose() } else { self.blocks[lower(a, b)] }
     }
 
-    /// The block of one stream.
+    /// Returns the block of one stream.
     pub(crate) fn own(&self, stream: usize) -> &Matrix {
         &self.blocks[lower(stream, stream)]
     }
@@ -49,7 +49,7 @@ impl Symmetric {
         &mut self.blocks[lower(stream, stream)]
     }
 
-    /// The entry of two variables.
+    /// Returns the entry of two variables.
     pub(crate) fn entry(&self, a: Place, b: Place) -> f64 {
         let ((row, i), (column, j)) = if a.0 < b.0 { (b, a) } else { (a, b) };
         self.blocks[lower(row, column)][(i, j)]
@@ -93,7 +93,7 @@ impl Symmetric {
         self.blocks.iter_mut().for_each(|block| *block *= factor);
     }
 
-    /// The trace of the product with another matrix.
+    /// Returns the trace of the product with another matrix.
     pub(crate) fn contracted(&self, other: &Self) -> f64 {
         let mut sum = 0.0;
         for row in 0..self.streams {
@@ -105,7 +105,7 @@ impl Symmetric {
         sum
     }
 
-    /// The product with a vector.
+    /// Returns the product with a vector.
     pub(crate) fn times(&self, x: &Vectors) -> Vectors {
         let mut product: Vectors = smallvec![Vector::zeros(); self.streams];
         for row in 0..self.streams {
@@ -127,7 +127,8 @@ impl Symmetric {
         self.streams += 1;
     }
 
-    /// F A Fᵀ of the map F, which makes one stream of `parts`: it has the index of the first, the others are the last ones and end.
+    /// Returns F A Fᵀ for a map F that joins the streams `parts` into one. It takes the index of the first part; the
+    /// other parts are the last streams and end.
     pub(crate) fn joined(&self, parts: &[usize], maps: &[Matrix]) -> Self {
         let (first, mut joined) = (parts[0], self.clone());
         joined.truncate(self.streams + 1 - parts.len());
@@ -140,7 +141,7 @@ impl Symmetric {
         joined
     }
 
-    /// Fᵀ A F of the map of [`Self::joined`].
+    /// Returns Fᵀ A F for the map F of [`Self::joined`].
     pub(crate) fn split(&self, parts: &[usize], maps: &[Matrix]) -> Self {
         let (first, mut split) = (parts[0], self.clone());
         split.streams += parts.len() - 1;
@@ -157,7 +158,7 @@ impl Symmetric {
         split
     }
 
-    /// Fᵀ A F of a fork F of a stream, whose copy is the last one.
+    /// Replaces A by Fᵀ A F for a fork F of a stream, whose copy is the last stream.
     pub(crate) fn unforked(&mut self, stream: usize) {
         let copy = self.streams - 1;
         for other in (0..copy).filter(|&other| other != stream) {
@@ -185,17 +186,17 @@ pub(crate) struct Quadratic {
 }
 
 impl Quadratic {
-    /// A number.
+    /// A constant function.
     pub(crate) fn constant(value: f64, streams: usize) -> Self {
         Self { value, gradient: smallvec![Vector::zeros(); streams], hessian: Symmetric::zeros(streams) }
     }
 
-    /// How many streams it is a function of.
+    /// Returns the number of streams of which it is a function.
     pub(crate) fn streams(&self) -> usize {
         self.gradient.len()
     }
 
-    /// Adds a function of some of the streams, the first of which is `parts[0]` here.
+    /// Adds a function of some of the streams, whose indices here are `parts`.
     pub(crate) fn add_placed(&mut self, other: &Self, parts: &[usize]) {
         self.value += other.value;
         for (row, &part) in parts.iter().enumerate() {
@@ -207,7 +208,7 @@ impl Quadratic {
         }
     }
 
-    /// Makes it a function of more streams, of which its own are `parts`.
+    /// Returns it as a function of `streams` streams, among which its own are `parts`.
     pub(crate) fn placed(&self, parts: &[usize], streams: usize) -> Self {
         let mut placed = Self::constant(0.0, streams);
         placed.add_placed(self, parts);
@@ -237,14 +238,14 @@ impl Quadratic {
         self.hessian.scale(factor);
     }
 
-    /// 1/x of the function.
+    /// Returns the reciprocal of the function.
     pub(crate) fn inverse(&self) -> Self {
         let mut ln = self.ln();
         ln.scale(-1.0);
         ln.exp(self.value.recip())
     }
 
-    /// ln of the function.
+    /// Returns ln of the function.
     pub(crate) fn ln(&self) -> Self {
         let mut ln = self.clone();
         ln.scale(self.value.recip());
@@ -254,7 +255,7 @@ impl Quadratic {
         ln
     }
 
-    /// e to the function, which is `value` here.
+    /// Returns the exponential of the function; `value` is its value at the point.
     pub(crate) fn exp(mut self, value: f64) -> Self {
         self.hessian.add_product(&self.gradient, &self.gradient, 0.5);
         self.scale(value);
@@ -262,7 +263,7 @@ impl Quadratic {
         self
     }
 
-    /// The function of the input of the linear map of [`Symmetric::joined`].
+    /// Makes it a function of the inputs of the linear map of [`Symmetric::joined`].
     pub(crate) fn pull(&mut self, parts: &[usize], maps: &[Matrix]) {
         let output = self.gradient[parts[0]];
         self.gradient.resize(self.streams() + parts.len() - 1, Vector::zeros());
@@ -272,7 +273,7 @@ impl Quadratic {
         self.hessian = self.hessian.split(parts, maps);
     }
 
-    /// The function of a stream whose copy is the last one.
+    /// Makes it a function of a stream before its fork, whose copy is the last stream.
     pub(crate) fn unfork(&mut self, stream: usize) {
         if let Some(copy) = self.gradient.pop() {
             self.gradient[stream] += copy;
@@ -280,12 +281,12 @@ impl Quadratic {
         self.hessian.unforked(stream);
     }
 
-    /// E of the function at Gaussian variables of this covariance, less its value.
+    /// Returns E of the function at Gaussian variables of this covariance, less its value.
     pub(crate) fn bent(&self, covariance: &Symmetric) -> f64 {
         0.5 * self.hessian.contracted(covariance)
     }
 
-    /// The expectation less the value where the variables of one stream vary alone.
+    /// Returns the expectation less the value if the variables of one stream alone vary.
     pub(crate) fn bent_by(&self, stream: usize, covariance: &Matrix) -> f64 {
         0.5 * self.hessian.own(stream).dot(covariance)
     }
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
     use crate::finite_width::variables::VARIABLES;
 
-    /// Entries that differ, symmetric in the two variables.
+    /// Returns a matrix whose entries differ, symmetric in the two variables.
     fn some(streams: usize, seed: f64) -> Symmetric {
         let mut matrix = Symmetric::zeros(streams);
         let entry = |a: Place, b: Place| {
@@ -316,7 +317,7 @@ mod tests {
         Matrix::from_fn(|i, j| (seed + 1.3 * i as f64 - 0.7 * j as f64).cos())
     }
 
-    /// tr B (F A Fᵀ) = tr (Fᵀ B F) A, with two streams that are made one beside another stream.
+    /// tr B (F A Fᵀ) = tr (Fᵀ B F) A, for a map that joins two of three streams.
     #[test]
     fn maps_go_forward_and_back() {
         let (parts, maps) = ([0, 2], [map(0.2), map(0.9)]);

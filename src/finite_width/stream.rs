@@ -1,47 +1,54 @@
-//! What is known of a stream beside its second moments: of what law its entries are, and what they have added so far.
+//! The state of a stream beyond its second moments: the law of its entries, and the noise that they have added so far.
 //!
-//! Entries that differ from Gaussian ones add noise to sums over them. A component that works entry by entry changes their law and leaves
-//! that noise out of the covariance; one that reads inner products x_a·x_b (linear map, norm, attention, sum) takes it in first.
+//! Sums over entries have noise that depends on the law of the entries. A component that works entry by entry changes
+//! this law and leaves the noise out of the covariance. A component that reads inner products x_a·x_b (linear map,
+//! norm, attention, sum) adds the noise first.
 
 use super::forward::Step;
 use super::noise::{FourPoint, Noise};
 use super::variables::{Matrix, R_AB, U_A, Vector};
 
-/// Of entries less their mean, behind an activation.
+/// The law of the entries after an activation, less their mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Centred {
     pub(crate) entries: FourPoint,
-    /// Their covariances with ln of the activation's gains of E g_a² and E g_a g_b, in the variables, less those of φ itself.
+    /// Covariances of φ − E φ with ln of the activation's gains on E g_a² and E g_a g_b, in the variables, less those
+    /// of φ itself.
     pub(crate) with_gains: [Vector; 2],
-    /// What the activation adds to ln E g_a² per ρ − 1, and to ln E g_a g_b per α − 1: of φ, and of φ − E φ.
+    /// The correction of ln E g_a² by the activation per ρ − 1: for φ, and for φ − E φ.
     pub(crate) own: [f64; 2],
+    /// The correction of ln E g_a g_b by the activation per α − 1: for φ, and for φ − E φ.
     pub(crate) pair: [f64; 2],
 }
 
-/// What is known of a stream.
+/// The state of a stream beyond its second moments.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) width: f64,
-    /// The correlation of two tokens at infinite width, and its mean.
+    /// The correlation of two tokens at infinite width.
     pub(crate) leading: f64,
+    /// The mean correlation of two tokens over networks.
     pub(crate) correlation: f64,
-    /// Of one entry, and of what it is beyond its mean; as Gaussian if none.
+    /// The four-point function of one entry.
     pub(crate) entries: FourPoint,
+    /// The entries less their mean; `None` if they are Gaussian.
     pub(crate) centred: Option<Centred>,
-    /// The share of E x² that is the same in all networks, and its own correlation of two tokens.
+    /// The share of E x² that is the same in all networks, and the correlation of two tokens of that share.
     pub(crate) fixed: [f64; 2],
-    /// What finitely many entries add, as far as it is in the covariance already; all of it if none.
+    /// The noise of finitely many entries that is already in the covariance; `None` if all of it is.
     pub(crate) drawn: Option<Noise>,
-    /// n (mean of entries − E)² over E x² of one token, and the product of two.
+    /// E of n (mean of entries − E x)²/E x² of one token, and of the product for two tokens.
     pub(crate) ones: [f64; 2],
-    /// ∂u_a and ∂r_ab here by those at the last fork, and the factor on the cosine of two gradients from here to there.
+    /// The derivatives of u_a and r_ab here by u_a and r_ab at the last fork, and the factor on the cosine of two
+    /// gradients from here back to the fork.
     pub(crate) susceptibility: [f64; 3],
-    /// Variance over networks of ln of the variance of all entries, as far as entries make it; that of u if none.
+    /// The variance over networks of ln of the variance of all entries, as far as entries cause it; `None` if it is the
+    /// variance of u.
     pub(crate) variance: Option<f64>,
 }
 
 impl Centred {
-    /// Of Gaussian entries that follow no activation.
+    /// Gaussian entries that do not come from an activation. `variance` is that of the correlation `r` over networks.
     pub(crate) fn gaussian(r: f64, variance: f64) -> Self {
         let entries = FourPoint::gaussian(r, variance);
         Self { entries, with_gains: [Vector::zeros(); 2], own: [0.0; 2], pair: [0.0; 2] }
@@ -49,7 +56,7 @@ impl Centred {
 }
 
 impl Stream {
-    /// Gaussian entries that were drawn just now, of a correlation with this variance over networks.
+    /// A stream of Gaussian entries that were just drawn. `variance` is that of their correlation over networks.
     pub(crate) fn drawn(width: f64, [leading, correlation]: [f64; 2], variance: f64) -> Self {
         Self {
             width,
@@ -65,26 +72,28 @@ impl Stream {
         }
     }
 
-    /// The start of a stream, of which a share is the same in all networks, with this correlation of its own.
+    /// The start of a stream. `fixed` is the share of E x² that is the same in all networks, and the correlation of
+    /// that share.
     pub(crate) fn start(width: f64, correlation: f64, fixed: [f64; 2]) -> Self {
         let [share, of_fixed] = fixed;
         Self { fixed, ones: [1.0 - share, correlation - share * of_fixed], ..Self::drawn(width, [correlation; 2], 0.0) }
     }
 
-    /// All that finitely many entries of `length` tokens add.
+    /// Returns all noise that finitely many entries of `length` tokens add.
     pub(crate) fn noise(&self, length: f64) -> Noise {
         let covariances = self.entries.covariances(self.correlation).less_fixed(self.fixed);
         covariances.noise(self.width, length, self.correlation)
     }
 
-    /// What they are still to add.
+    /// Returns the noise that is not yet in the covariance; `None` if all of it is.
     pub(crate) fn pending(&self, length: f64) -> Option<Noise> {
         let drawn = self.drawn.as_ref()?;
         let Noise { covariance, drift } = self.noise(length);
         Some(Noise { covariance: covariance - drawn.covariance, drift: drift - drawn.drift })
     }
 
-    /// What entries behind a map of every entry have added before they are drawn: what those of the input made of it.
+    /// Returns the noise that is in the covariance after a map of single entries: the noise of the input's entries,
+    /// carried through the map.
     pub(crate) fn behind(&self, step: &Step, length: f64) -> Noise {
         let before = self.drawn.unwrap_or_else(|| self.noise(length));
         let jacobian = step.part(step.parts[0]);
@@ -93,7 +102,7 @@ impl Stream {
         Noise { covariance: jacobian * before.covariance * jacobian.transpose(), drift }
     }
 
-    /// The susceptibility behind a map with this factor on the cosine of gradients.
+    /// Returns the susceptibility after a map with this Jacobian and this factor on the cosine of gradients.
     pub(crate) fn susceptible(&self, jacobian: &Matrix, cosine_factor: f64) -> [f64; 3] {
         let [u, r, cosine] = self.susceptibility;
         [u * jacobian[(U_A, U_A)], r * jacobian[(R_AB, R_AB)], cosine * cosine_factor]

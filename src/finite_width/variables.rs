@@ -13,23 +13,23 @@ use nalgebra::{SMatrix, SVector};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
 
-/// How many variables a stream has.
+/// The number of variables of a stream.
 pub(crate) const VARIABLES: usize = 7;
-/// u_a.
+/// The index of u_a.
 pub(crate) const U_A: usize = 0;
-/// u_b.
+/// The index of u_b.
 pub(crate) const U_B: usize = 1;
-/// r_ab.
+/// The index of r_ab.
 pub(crate) const R_AB: usize = 2;
-/// r_a.
+/// The index of r_a.
 pub(crate) const R_A: usize = 3;
-/// r_b.
+/// The index of r_b.
 pub(crate) const R_B: usize = 4;
-/// U.
+/// The index of U.
 pub(crate) const U: usize = 5;
-/// R.
+/// The index of R.
 pub(crate) const R: usize = 6;
-/// Of a pair of tokens: u_a, u_b and r_ab.
+/// The number of variables of a pair of tokens: u_a, u_b and r_ab.
 pub(super) const PAIR: usize = 3;
 
 /// One number per variable of a stream.
@@ -41,11 +41,12 @@ pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
     pub(crate) width: f64,
-    /// E x², times e^`ln_unit`.
+    /// E x² over e^`ln_unit`.
     pub(super) own: f64,
     pub(super) ln_unit: f64,
+    /// The correlation of two tokens.
     pub(crate) correlation: f64,
-    /// E x, in units of the root of that of E x².
+    /// E x over e^(`ln_unit`/2); `None` if the signal has no means.
     pub(super) mean: Option<f64>,
 }
 
@@ -57,28 +58,28 @@ impl Moments {
         Self { width: x.width, own, ln_unit: x.kernel.ln_unit, correlation, mean }
     }
 
-    /// Features without mean, of variance 1, of tokens with this correlation.
+    /// Moments of features of mean 0 and variance 1, whose tokens have this correlation.
     pub(crate) fn unit(correlation: f64) -> Self {
         Self { width: 1.0, own: 1.0, ln_unit: 0.0, correlation, mean: None }
     }
 
-    /// ln E x².
+    /// Returns ln E x².
     pub(crate) fn ln_level(&self) -> f64 {
         self.own.ln() + self.ln_unit
     }
 
-    /// Whether all of it is exactly zero.
+    /// Returns true if the signal is exactly zero.
     pub(crate) fn is_zero(&self) -> bool {
         self.own <= 0.0
     }
 
-    /// (E x)² over E x².
+    /// Returns (E x)² over E x².
     pub(crate) fn mean_share(&self) -> f64 {
         if self.own > 0.0 { self.mean.map_or(0.0, |mean| mean * mean / self.own) } else { 0.0 }
     }
 }
 
-/// E x_a² without its unit, and the correlation of two tokens, averaged over a sequence.
+/// Returns E x_a² without its unit and the correlation of two tokens, averaged over a sequence.
 fn averages(kernel: &Kernel) -> (f64, f64) {
     let positions = &kernel.positions;
     let count = positions.length;
@@ -90,25 +91,27 @@ fn averages(kernel: &Kernel) -> (f64, f64) {
     (own, (pair / own).clamp(-1.0, 1.0))
 }
 
-/// ln E g_a² and the correlation of two tokens, averaged over a sequence.
+/// Returns ln E g_a² and the correlation of two tokens, averaged over a sequence.
 pub(crate) fn levels(kernel: &Kernel) -> (f64, f64) {
     let (own, correlation) = averages(kernel);
     (own.ln() + kernel.ln_unit, correlation)
 }
 
-/// A stream at infinite width, and the means of u and r less what they are there.
+/// A stream at infinite width, and the shifts of its means at finite width.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'x> {
     pub(crate) x: &'x Moments,
+    /// E u_a and E r_ab less their values at infinite width.
     pub(crate) means: [f64; 2],
 }
 
 impl About<'_> {
-    /// E x² and its unit, and r, at the means.
+    /// Returns E x² at the means, as a number and ln of its unit.
     pub(crate) fn level(&self) -> (f64, f64) {
         (self.x.own * self.means[0].exp(), self.x.ln_unit)
     }
 
+    /// Returns the correlation of two tokens at the means.
     pub(crate) fn correlation(&self) -> f64 {
         (self.x.correlation + self.means[1]).clamp(-1.0, 1.0)
     }

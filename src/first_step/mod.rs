@@ -1,38 +1,40 @@
-//! The first update: how large the first step of an optimiser is, of every tensor and of what it does.
+//! The first update: the size and the effect of the first step of an optimiser, for every tensor.
 //!
 //! # Formula
 //!
-//! With G = dL/dW of one sequence, η the learning rate of a tensor (that asked for × its factor in the stack), n the
-//! entries of a tensor, and of a linear map y = W x
+//! Let G = dL/dW of one sequence, η the learning rate of a tensor (the requested rate × the factor of the tensor in the
+//! stack) and n the number of entries of the tensor. For a linear map y = W x:
 //!
 //! ```text
 //! SGD    ΔW = −η G         RMS ΔW = η √(E G²)    ΔL = −η n E G²      E Δy² = η² S
 //! Adam   ΔW = −η sign G    RMS ΔW = η √f         ΔL = −η n E |G|     E Δy² = η² S'
 //! ```
 //!
-//! ΔL is the change of the loss to first order by the step of this tensor alone, Δy that of the output on the same
-//! sequence: S, S' and E |G| of linear maps are those of `src/mean_field/steps/mod.rs`. Without ε Adam's first step, with
-//! both of its moments corrected for their bias, is the sign; f is the share of entries whose gradient is not exactly
-//! zero: rows of ids that occur, 1 elsewhere. Of other tensors E |G| = √(2/π) √(f E G²), as of Gaussian entries.
+//! ΔL is the first-order change of the loss by the step of this tensor alone, Δy the change of the output on the same
+//! sequence. For linear maps S, S' and E |G| are derived in `src/mean_field/steps/mod.rs`. Without ε Adam's first step
+//! is the sign of G, as both of its moments are corrected for their bias. f is the share of entries whose gradient is
+//! not exactly zero: in a table the share of rows whose ids occur, 1 elsewhere. For other tensors E |G| = √(2/π) √(f E
+//! G²), as for Gaussian entries.
 //!
 //! # Assumptions
 //!
-//! One sequence, no weight decay, no clipping, no momentum yet. What several tensors do together, by their outputs
-//! meeting further on, is not told; to first order their ΔL add up. No Δy is told of
+//! One sequence, no weight decay, no clipping, no momentum yet. The joint effect of several tensors, whose output
+//! changes combine further on, is not predicted; to first order their ΔL add up. Δy is not predicted for
 //!
 //! * maps that are used several times, and experts;
-//! * maps of keys: their gradients sum to zero and know which tokens are alike beyond averages over pairs;
-//! * Adam: maps behind activations and products, where tokens that are alike have features of other laws, and maps
-//!   before ReLU and its like, whose features may be silent for all tokens and then take no step (`untold.rs`).
+//! * maps that make keys: their gradients sum to zero and depend on which tokens are similar, beyond averages over
+//!   pairs;
+//! * Adam: maps after activations and products, where the features of similar tokens are not Gaussian, and maps before
+//!   ReLU and similar functions, whose features may be silent for all tokens and then take no step (`untold.rs`).
 //!
-//! The last two make E |G| smaller than predicted: Adam's ΔL is too large by up to √(π/2) there. Kernels are averages
-//! over how ids repeat: Δy, which is quadratic in them, does not contain their variance over sequences and is too small
-//! behind attention to few tokens.
+//! The last two make E |G| smaller than predicted: there Adam's ΔL is too large by up to √(π/2). Kernels are averages
+//! over the repetitions of ids. Δy is quadratic in kernels but does not contain their variance over sequences, so that
+//! it is too small after attention to few tokens.
 //!
 //! # Source
 //!
-//! Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; what should not depend on the width: Yang et al. 2022 (Tensor
-//! Programs V, arXiv 2203.03466), table 3 and appendix on coordinate checks. Moments: ours.
+//! Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; quantities that should not depend on the width: Yang et al. 2022
+//! (Tensor Programs V, arXiv 2203.03466), table 3 and appendix on coordinate checks. The moments are ours.
 
 mod seen;
 mod untold;
@@ -52,9 +54,9 @@ use untold::untold;
 /// The first step of an optimiser.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FirstUpdate {
-    /// Every tensor that has a gradient, in order of depth, then every factor on a branch that is a parameter.
+    /// Every tensor that has a gradient, in order of depth, then every learned factor on a branch.
     pub rows: Vec<UpdateRow>,
-    /// How much lower the loss gets, to first order.
+    /// The decrease of the loss, to first order.
     pub loss_drop: Number,
 }
 
@@ -67,21 +69,21 @@ pub struct UpdateRow {
     pub tensor: String,
     /// Its learning rate.
     pub learning_rate: Number,
-    /// √(E ΔW²).
+    /// Root mean square of the step, √(E ΔW²).
     pub update: Number,
-    /// The same over √(E W²), of weights that do not start at zero.
+    /// `update` over √(E W²); `None` for weights that start at zero.
     pub relative_update: Option<Number>,
-    /// √(E Δy²) of the output of a linear map, if it is told.
+    /// Root mean square change of the output of a linear map, √(E Δy²); `None` if it is not predicted.
     pub output_change: Option<Number>,
-    /// The same over √(E y²).
+    /// `output_change` over √(E y²).
     pub relative_output_change: Option<Number>,
-    /// How much lower the loss gets, to first order.
+    /// The decrease of the loss by this tensor alone, to first order.
     pub loss_drop: Number,
 }
 
 impl FirstUpdate {
-    /// The first step at a `learning_rate` > 0, from a prediction with [`crate::Options::steps`] of `stack` under
-    /// `head`.
+    /// Computes the first step at a `learning_rate` > 0 from a prediction of `stack` under `head` that was made with
+    /// [`crate::Options::steps`].
     pub fn of(
         prediction: &Prediction,
         (stack, head): (&Stack, Option<&Head>),
@@ -118,7 +120,7 @@ impl FirstUpdate {
     }
 }
 
-/// The first step of a factor on a branch: Δy of the branch's output is Δα f.
+/// The first step of a learned factor on a branch: the output of the branch changes by Δα f.
 fn scale_row(row: &ScaleRow, optimizer: Optimizer, ln_rate: f64) -> UpdateRow {
     let (ln_gradient, ln_entries) = (row.grad_second_moment.ln_abs(), (row.entries as f64).ln());
     let is_reached = ln_gradient > f64::NEG_INFINITY;
@@ -142,9 +144,9 @@ fn scale_row(row: &ScaleRow, optimizer: Optimizer, ln_rate: f64) -> UpdateRow {
 
 struct Step<'a> {
     weight: &'a WeightRow,
-    /// The only use of the tensor, as a linear map.
+    /// The linear map that uses the tensor, if it is used exactly once.
     linear: Option<&'a LinearRow>,
-    /// E Δy² of the learning rate 1.
+    /// E Δy² at learning rate 1, if it is predicted.
     moved: Option<Number>,
     ln_entries: f64,
     /// ln of the share of entries that have a gradient.

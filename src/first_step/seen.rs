@@ -1,4 +1,4 @@
-//! Which rows of a table of token embeddings have a gradient: those of ids that occur.
+//! The rows of a table of token embeddings that have a gradient: the rows of ids that occur.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use sigprop_stack::{EmbeddingTerm, Ids, Source, Stack, Stream};
 
 use crate::head::Head;
 
-/// The share of rows that a sequence uses, of tables that no head shares.
+/// The share of rows that a sequence uses, for every table that no head shares.
 pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
     let mut shares = HashMap::new();
     for stream in &stack.streams {
@@ -14,7 +14,7 @@ pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
         for term in &embedding.terms {
             let EmbeddingTerm::Token { table } = term else { continue };
             if head.is_none_or(|head| head.weight.name != table.name) {
-                // Streams that share a table draw apart.
+                // Streams that share a table have independent ids.
                 let unseen = shares.get(&table.name).map_or(1.0, |seen: &f64| 1.0 - seen);
                 shares.insert(table.name.clone(), 1.0 - unseen * (1.0 - share(&embedding.ids, stream)));
             }
@@ -23,7 +23,7 @@ pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
     shares
 }
 
-/// Of one stream.
+/// The expected share of rows that one stream uses.
 fn share(ids: &Ids, stream: &Stream) -> f64 {
     let vocabulary = ids.vocab_size() as f64;
     let count = match ids {

@@ -1,4 +1,4 @@
-//! Of which linear maps no change of the output is predicted.
+//! The linear maps for which no change of the output is predicted.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use sigprop_stack::{
 
 use crate::mean_field::dual::function::is_odd;
 
-/// The weights of maps that make keys, and under Adam those before activations that can be silent and those whose features are
-/// not like Gaussian ones.
+/// The weights of maps that make keys. Under Adam also the weights before activations that can be silent, and those
+/// whose input features are not like Gaussian ones.
 pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
     let mut walk = Walk { optimizer, ends: Vec::new(), weights: HashSet::new() };
     for stream in &stack.streams {
@@ -23,19 +23,19 @@ pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
     walk.weights
 }
 
-/// How features differ from Gaussian ones without mean.
+/// The deviations of features from Gaussian features without a mean.
 #[derive(Clone, Copy, Debug)]
 struct Features {
     has_mean: bool,
     is_skewed: bool,
-    /// Tails as heavy as those of the product of two.
+    /// True if the tails are as heavy as the tails of a product of two variables.
     is_heavy: bool,
 }
 
 impl Features {
     const GAUSSIAN: Self = Self { has_mean: false, is_skewed: false, is_heavy: false };
 
-    /// Of a sum of several, or of several side by side.
+    /// The properties of a sum or a concatenation of both.
     fn or(self, other: Self) -> Self {
         Self {
             has_mean: self.has_mean || other.has_mean,
@@ -44,13 +44,14 @@ impl Features {
         }
     }
 
-    /// Whether signs of gradients of this map are those of sums of Gaussian terms. A standardised weight subtracts the mean.
+    /// Returns true if the signs of this map's gradients are those of sums of Gaussian terms. A standardised weight
+    /// subtracts the mean.
     fn are_gaussian(self, linear: &Linear) -> bool {
         !self.is_heavy && if linear.standardised.is_some() { !self.is_skewed } else { !self.has_mean }
     }
 
     fn behind(self, component: &Component) -> Self {
-        /// Of entries zeroed, with which E x⁴/(E x²)² is as large as twice that of Gaussian ones.
+        /// The share of zeroed entries at which E x⁴/(E x²)² is about twice as large as for Gaussian entries.
         const MANY: f64 = 0.53;
         match component {
             Component::Linear(_) | Component::Convolution(_) => Self::GAUSSIAN,
@@ -73,13 +74,13 @@ impl Features {
 
 struct Walk<'s> {
     optimizer: Optimizer,
-    /// Features at the ends of the streams before.
+    /// The features at the ends of earlier streams.
     ends: Vec<Features>,
     weights: HashSet<&'s str>,
 }
 
 impl<'s> Walk<'s> {
-    /// Features behind a body, which is a part of keys or is not.
+    /// Returns the features after a body and collects its weights; `makes_keys` is true for a part of the keys.
     fn through(&mut self, body: &'s [Node], mut features: Features, makes_keys: bool) -> Features {
         for (place, node) in body.iter().enumerate() {
             if let Op::Apply(Component::Linear(linear)) = &node.op {
@@ -123,12 +124,12 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Whether features of one token have a mean over all features.
+/// Returns true if the features of one token have a mean over all features.
 fn is_wave(term: &EmbeddingTerm) -> bool {
     matches!(term, EmbeddingTerm::SinusoidalPosition { .. })
 }
 
-/// Whether features may have a gradient of exactly zero for all tokens.
+/// Returns true if features may have a gradient of exactly zero for all tokens.
 fn can_be_silent(node: &Node) -> bool {
     let Op::Apply(Component::Activation(activation)) = &node.op else { return false };
     match activation {

@@ -1,10 +1,10 @@
-//! A softmax in which one score is of another law, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
+//! Moments of a softmax in which one score has a different law, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
 //!
 //! # Formula
 //!
-//! A score is z = u, or c tanh(u/c) under a soft cap c, with u Gaussian and J = dz/du. There are groups g of n_g scores with u ~
-//! N(0, w_g), and one score with u ~ N(μ, v). With M_k of a group and N_k of the one, E J^j y^k e^{−y}, where y = t e^z, and Π = Π_g
-//! M_0^{n_g}:
+//! A score is z = u, or z = c tanh(u/c) under a soft cap c, where u is Gaussian and J = dz/du. There are groups g of
+//! n_g scores with u ~ N(0, w_g), and one distinguished score with u ~ N(μ, v). M_k is E J^j y^k e^{−y} of a score of a
+//! group, and N_k the same expectation for the distinguished score, where y = t e^z. With Π = Π_g M_0^{n_g}:
 //!
 //! ```text
 //! E ln Σ e^z = ∫ (e^{−t} − N_0 Π) d ln t
@@ -13,45 +13,47 @@
 //!
 //! # Assumption
 //!
-//! Scores whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it has at
-//! that deviation: they are scaled down to it, and ln Σ e^z up again. A mean beyond all other scores only moves ln Σ e^z.
+//! Scores whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it
+//! has at that deviation. They are scaled down to it, and ln Σ e^z is scaled up again. A mean beyond all other scores
+//! only shifts ln Σ e^z.
 
 use crate::mean_field::softmax::normal_nodes;
 
 const STEP: f64 = 0.2;
 
-/// Standard deviation of scores without a soft cap from which on softmax weights are taken to be 0 and 1: a part of about its
-/// inverse is neither.
+/// Standard deviation of scores without a soft cap above which softmax weights are taken to be 0 or 1. A fraction of
+/// about its inverse is neither.
 const SHARPEST: f64 = 64.0;
-/// The same under a soft cap, where J needs finer nodes.
+/// Standard deviation above which the step between nodes shrinks no further. It is larger than [`SHARPEST`] because J
+/// under a soft cap needs finer nodes.
 const SHARPEST_CAPPED: f64 = 4096.0;
-/// Standard deviations beyond which no score is.
+/// Number of standard deviations beyond which no score lies.
 const REACH: f64 = 10.0;
 
-/// The softmax weights A and the scores behind them.
+/// Moments of the softmax weights A and of the scores from which they are computed.
 pub(crate) struct Apart {
     /// E ln Σ e^z.
     pub(crate) ln_partition: f64,
-    /// Of the one.
+    /// Moments of the weight of the distinguished score.
     pub(crate) own: Weights,
-    /// Sums over the others.
+    /// Moments of the other weights, summed over all of them.
     pub(crate) others: Weights,
-    /// Sums over each group.
+    /// Moments of the weights of each group, summed over the group.
     pub(crate) groups: Vec<Weights>,
-    /// The score of the one.
+    /// Moments of the distinguished score.
     pub(crate) own_score: Moments,
-    /// One of the other scores, of each group.
+    /// Moments of one score of each group.
     pub(crate) group_scores: Vec<Moments>,
-    /// One of the other scores.
+    /// Moments of one of the other scores, on average over the groups.
     pub(crate) other_score: Moments,
 }
 
-/// Scores of one law.
+/// A group of scores with the same law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Group {
-    /// How many there are.
+    /// The number of scores.
     pub(crate) count: f64,
-    /// Their variance before the soft cap.
+    /// The variance of a score before the soft cap.
     pub(crate) variance: f64,
 }
 
@@ -82,7 +84,8 @@ pub(crate) struct Moments {
 }
 
 impl Apart {
-    /// Moments of scores in groups, and of one with this mean and variance before the soft cap, if there is one.
+    /// Computes the moments for groups of scores and one distinguished score with this mean and variance before the
+    /// soft cap.
     pub(crate) fn new(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
         let largest = groups.iter().map(|group| group.variance).fold(variance, f64::max);
         let factor = SHARPEST / largest.sqrt();
@@ -104,7 +107,8 @@ impl Apart {
         }
     }
 
-    /// With the mean brought to where other scores are: beyond, nothing but ln Σ e^z and the score itself depends on it.
+    /// Computes the moments with the mean clamped to the range of the other scores. Beyond it, only ln Σ e^z and the
+    /// score itself depend on the mean.
     fn within_reach(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
         let n: f64 = groups.iter().map(|group| group.count).sum();
         let w = groups.iter().map(|group| group.variance).fold(0.0, f64::max);
@@ -177,10 +181,10 @@ impl Weights {
     }
 }
 
-/// −ln of what 1 − e^{−y} is at most where nothing is left of an integrand.
+/// −ln of the largest 1 − e^{−y} at which an integrand is negligible.
 const NEGLIGIBLE: f64 = 25.0;
 
-/// The law of a score by its nodes, in ascending order.
+/// The law of a score as quadrature nodes in ascending order.
 struct Scores {
     nodes: Vec<Node>,
 }
@@ -192,7 +196,7 @@ struct Node {
     weight: f64,
 }
 
-/// E e^{−y}, and the moments of y in place of A.
+/// E e^{−y}, and the moments with y e^{−y} in place of A (y² e^{−y} in place of A²).
 struct At {
     none: f64,
     weights: Weights,
@@ -223,7 +227,7 @@ impl Scores {
         let (mut none, mut weights) = (0.0, Weights::default());
         for &Node { score, slope, weight } in &self.nodes {
             let y = (ln_t + score).exp();
-            // Beyond, e^{−y} has underflowed and y with it.
+            // For larger y, e^{−y} and its product with y underflow.
             if y < 700.0 {
                 let factor = weight * (-y).exp();
                 let square = slope * slope;
@@ -266,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Scores that hardly vary: A = e^μ/(e^μ + n).
+    /// Scores that hardly vary have weights A = e^μ/(e^μ + n).
     #[test]
     fn fixed_scores_are_a_plain_softmax() {
         let (n, mean) = (99.0_f64, 50.0_f64.ln());
@@ -278,7 +282,7 @@ mod tests {
         assert_relative_eq!(found.others.square, n / 149.0_f64.powi(2), max_relative = 1e-6);
     }
 
-    /// Far apart nothing overflows.
+    /// Nothing overflows where scores are far apart.
     #[test]
     fn one_far_above_takes_it_all() {
         let found = Apart::new(&[Group { count: 1000.0, variance: 0.5 }], [2000.0, 4.0], None);
@@ -286,7 +290,7 @@ mod tests {
         assert_relative_eq!(found.own.mean, 1.0, max_relative = 1e-6);
     }
 
-    /// E ln Σ e^z of n huge scores is that of the largest: of two N(0, w) it is √(w/π); weights are 0 and 1.
+    /// E ln Σ e^z of huge scores is the mean of the largest: √(w/π) for two N(0, w). Weights are 0 and 1.
     #[test]
     fn huge_scores_have_one_largest() {
         for w in [1e4, 1e12, 1e60] {
@@ -301,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Where scores begin to be scaled nothing jumps.
+    /// Nothing jumps at the deviation from which scores are scaled down.
     #[test]
     fn scaled_scores_join_the_others() {
         let at =
@@ -350,7 +354,8 @@ mod tests {
         }
     }
 
-    /// Groups of one law are one group; of rows in two groups the mass of each is as sampled, |z| < 4.5 (α = 7e-6 each).
+    /// Two groups of one law equal one group. With groups of different laws the moments are as sampled, |z| < 4.5 (α =
+    /// 7e-6 each).
     #[test]
     fn groups_are_as_sampled() {
         const SAMPLES: usize = 100_000;

@@ -2,9 +2,10 @@
 //!
 //! # Formula
 //!
-//! A head of V rows w_v ~ (0, s²) on x of width d has logits z_v = w_v·x that are independent Gaussians given x, of
-//! variance w = d s² E x² and, between two tokens, of their cosine ρ. With p = softmax z, y the one-hot target, S2 and
-//! S11 the overlaps of p (`src/mean_field/softmax/`) and r the probability that two tokens have the same target,
+//! A head of V rows w_v ~ (0, s²) on x of width d has logits z_v = w_v·x. Given x they are independent Gaussians of
+//! variance w = d s² E x²; at two tokens their correlation is the cosine ρ of the tokens. Let p = softmax z, y be the
+//! one-hot target, S2 and S11 the overlaps of p (`src/mean_field/softmax/`) and r the probability that two tokens have
+//! the same target. Then
 //!
 //! ```text
 //! E loss       = E ln Σ e^z − E z_y = ∫₀^∞ (e^{−t} − M_0(t)^V)/t dt        (ln V + w/2 while w ≪ ln V)
@@ -13,13 +14,13 @@
 //! E dW_head²   = Σ_ab E x_a x_b E (p_a − y_a)·(p_b − y_b)/(V L²)
 //! ```
 //!
-//! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass. Tokens of equal ids, whose
-//! cosine is larger by c² of the token's own embedding (`own.rs`), have a correlation of their own. Under a soft cap z =
-//! C tanh(u/C) of Gaussian u all p − y are multiplied by J = dz/du, and the loss is that of z (`residual.rs`,
-//! `apart.rs`).
+//! The gradient g at the end of the stream is correlated like p − y and seeds the backward pass. Tokens of equal ids
+//! have a correlation of their own: their cosine is larger by c², where c is the cosine to the token's own embedding
+//! (`own.rs`). Under a soft cap z = C tanh(u/C), with u Gaussian, each p − y is multiplied by J = dz/du, and the loss
+//! is the loss of z (`residual.rs`, `apart.rs`).
 //!
-//! A tied head meets the token's own embedding, whose cosine to x is c (`src/head/own.rs`): its logit is z_o ~
-//! N(c √(d w), w (1 − c²/2)), x having a given length, and with P = E p_o
+//! In a tied head one row is the token's own embedding, whose cosine to x is c (`src/head/own.rs`). At a given length
+//! of x its logit is z_o ~ N(c √(d w), w (1 − c²/2)). With P = E p_o,
 //!
 //! ```text
 //! E loss       = ∫₀^∞ (e^{−t} − M_o(t) M_0(t)^{V−1})/t dt − r c √(d w)
@@ -27,14 +28,14 @@
 //! S11          = (1 − P)² S11(ρ) + 2 P (1 − P)/V + r P²
 //! ```
 //!
-//! and what g has along e_o is shorter by 1 − c², since the norm takes off what lies along x. What its table gathers as
-//! head and as embeddings is not independent: `src/head/tied.rs`.
+//! The component of g along e_o is shorter by the factor 1 − c², since the norm subtracts the component along x. The
+//! gradients that the table collects as head and as embedding are not independent: `src/head/tied.rs`.
 //!
 //! # Assumptions
 //!
-//! Targets have the law of the input and are not of the token itself: a language model at initialisation. Of g what lies along x
-//! itself, s² x, is left out: the norm before the head takes it off, and it is one direction of d. Sequences are averaged
-//! over, not summed; gradients of norm biases are left out of the global norm.
+//! Targets have the law of the input and do not depend on the token itself, as in a language model at initialisation.
+//! The component of g along x itself, s² x, is left out: the norm before the head subtracts it, and it is one direction
+//! of d. The loss is averaged over sequences, not summed. The global norm leaves out gradients of norm biases.
 //!
 //! # Source
 //!
@@ -63,22 +64,23 @@ use own::Own;
 use residual::{Logits, Residual, RowGroup};
 use targets::Repeats;
 
-/// Share of the softmax above which the token just read is told of: its square is what gradients of equal ids share.
+/// Softmax weight of the token just read above which a caveat reports it. Its square is the common part of the
+/// gradients of equal ids.
 const READ: f64 = 0.1;
 
-/// ln of the variance of logits from which on their softmax is 0 and 1, and only the loss grows, with the standard
-/// deviation: larger logits are computed at this variance, where squares of all moments are within f64.
+/// ln of the logit variance above which the softmax is 0 or 1, and only the loss grows, with the standard deviation.
+/// Larger logits are computed at this variance, where squares of all moments fit into f64.
 const LARGEST_LN_VARIANCE: f64 = 300.0;
 
-/// The head that shares the table of token embeddings; none of a stream that does not embed ids.
+/// Returns the head that shares the table of token embeddings; `None` if the stream does not embed ids.
 pub fn tied(stack: &Stack) -> Option<Head> {
     token_table(stack).map(|(table, shape)| Head::new(table.clone(), shape))
 }
 
-/// What a head makes of a network.
+/// The prediction for a network under the loss of its head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossPrediction {
-    /// All moments, gradients being those of the mean loss over the tokens of a sequence.
+    /// All moments. Gradients are of the mean loss over the tokens of a sequence.
     pub prediction: Prediction,
     /// The loss itself.
     pub loss: Loss,
@@ -87,11 +89,11 @@ pub struct LossPrediction {
 /// A loss at initialisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
-    /// Variance of a logit.
+    /// The variance of a logit.
     pub logit_variance: Number,
-    /// Expected cross-entropy in nats.
+    /// The expected cross-entropy in nats.
     pub cross_entropy: Number,
-    /// That of equal logits, ln V.
+    /// The cross-entropy of equal logits, ln V.
     pub uniform: f64,
     /// √(E Σ (dL/dW)²) over all weights, for one sequence.
     pub grad_norm: Number,
@@ -119,7 +121,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     predict_loss_watched(stack, head, options.into(), &|| ())
 }
 
-/// The prediction of [`predict_loss`], which calls `each` twice for every sequence that it averages over.
+/// Predicts like [`predict_loss`], and calls `each` twice for every sequence that it averages over.
 pub fn predict_loss_watched(
     stack: &Stack,
     head: &Head,
@@ -175,7 +177,7 @@ pub fn predict_loss_watched(
 
     let squares = prediction.table.weights.iter();
     let squares = squares.map(|row| row.grad_second_moment.value.ln_abs() + (entries[&row.tensor] as f64).ln());
-    // The soft cap bounds logits, and the loss with them.
+    // The soft cap bounds the logits, and thereby the loss.
     let ln_loss_unit = if head.softcap.is_some() { 0.0 } else { 0.5 * ln_beyond };
     let loss = Loss {
         logit_variance: Number::from_ln(ln_variance),
@@ -186,12 +188,12 @@ pub fn predict_loss_watched(
     Ok(LossPrediction { prediction, loss })
 }
 
-/// Tokens that are read themselves, where that matters.
+/// Returns a caveat if the head gives more than `READ` of the softmax to the token just read.
 fn caveat(residual: &Residual) -> Option<Caveat> {
     (residual.read > READ).then(|| Caveat::at("head", Condition::TokenJustRead(residual.read)))
 }
 
-/// The rows of a head by their size; one group where all are alike.
+/// Returns the rows of a head, grouped by their standard deviation; one group if all rows are equal.
 fn row_groups(stack: &Stack, head: &Head) -> Vec<RowGroup> {
     let whole = || vec![RowGroup { count: head.vocab_size as f64, weight: 1.0 }];
     let Some(groups) = stack.row_groups.get(&head.weight.name) else { return whole() };
@@ -205,7 +207,7 @@ fn row_groups(stack: &Stack, head: &Head) -> Vec<RowGroup> {
     groups.iter().map(group).collect()
 }
 
-/// Number of entries of every tensor by its name, with those of the head.
+/// Returns the number of entries of every tensor by its name, including the tensors of the head.
 pub(crate) fn entries(stack: &Stack, head: Option<&Head>) -> HashMap<String, u64> {
     let Some(head) = head else { return tensor_entries(stack) };
     let mut entries = tensor_entries(&stack.with_head_body(head));
@@ -214,7 +216,7 @@ pub(crate) fn entries(stack: &Stack, head: Option<&Head>) -> HashMap<String, u64
     entries
 }
 
-/// What the head reads.
+/// Moments of the input of the head.
 struct End {
     ln_second: f64,
     cosine: f64,
@@ -235,7 +237,7 @@ impl End {
     }
 }
 
-/// ln E x² of a site.
+/// Returns ln E x² of a site.
 fn ln_second(row: &SiteRow) -> f64 {
     let ln = |quantity| row.value(quantity).unwrap_or(Number::ZERO).ln_abs();
     ln_sum([2.0 * ln(Quantity::Mean), ln(Quantity::Variance)])

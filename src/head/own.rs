@@ -1,18 +1,18 @@
-//! What is left of a token's own embedding at the end of its stream: what a tied head finds there.
+//! The component of a token's own embedding that remains at the end of its stream, where a tied head responds to it.
 //!
 //! # Formula
 //!
-//! x = a e + what is independent of e: the embedding e comes through skip connections alone, for whatever else is made
-//! of it passes weights of mean zero. Its cosine to x, c = a √(E e²/E x²), is that of the source at first, stays as it
-//! is in norms and scales, and
+//! x = a e + a remainder independent of e. The embedding e arrives through skip connections alone, because all other
+//! paths pass weights of mean zero. Its cosine to x, c = a √(E e²/E x²), starts at its value at the source and is not
+//! changed by norms and scales. In sums,
 //!
 //! ```text
 //! y = Σ_i s_i x_i        c_y = Σ_i s_i c_i √(E x_i²/E y²)
 //! ```
 //!
-//! A gradient g on its way back loses at every norm what it has along the norm's input. With the cosines c_1 ≥ … ≥ c_n =
-//! c there, ê − Σ_i x̂_i (c_i² − c_{i+1}²)/c_i is left of ê, the direction of e, c_{n+1} being 0: each x̂_i is c_i/c_j x̂_j
-//! and something new. Of its products with ê and with x/c are left
+//! On its way back, a gradient g loses at every norm its component along the norm's input. Let c_1 ≥ … ≥ c_n = c be the
+//! cosines there, and c_{n+1} = 0. Then ê − Σ_i x̂_i (c_i² − c_{i+1}²)/c_i remains of ê, the direction of e, since each
+//! x̂_i is c_i/c_j x̂_j plus an independent part. The remaining products with ê and with x/c are
 //!
 //! ```text
 //! kept = 1 − c_1²        radial = −Σ_{i<n} (1 − c_{i+1}²/c_i²)        (both 1 without norms)
@@ -25,18 +25,19 @@ use sigprop_stack::{Component, Node, Norm, NormKind, Op, SiteTable, Stack, Sum};
 use super::ln_second;
 use crate::predict::ForwardWalk;
 
-/// A token's embedding and the end of its stream.
+/// The relation between a token's embedding and the end of its stream.
 pub(super) struct Own {
-    /// Cosine between them.
+    /// The cosine between the two.
     pub(super) cosine: f64,
-    /// What is left along the embedding of a gradient along it.
+    /// The component along the embedding that the norms leave of a unit gradient along it.
     pub(super) kept: f64,
-    /// What is left of it along the end, over the cosine.
+    /// The component along the end of the stream that the norms leave of the same gradient, divided by the cosine.
     pub(super) radial: f64,
 }
 
 impl Own {
-    /// Of embeddings of this variance in the stream that ends in a gradient, by the levels of all sites.
+    /// Computes the relation for embeddings of this variance, in the stream at whose end the gradient starts, from the
+    /// second moments of all sites.
     pub(super) fn new(stack: &Stack, table: &SiteTable, variance: f64) -> Self {
         let stream = &stack.streams[stack.gradient.stream];
         let second = ForwardWalk::new(stream).second_moment();
@@ -51,7 +52,7 @@ impl Own {
     }
 }
 
-/// A signal on its way.
+/// A signal on its way through the stream.
 #[derive(Clone, Copy)]
 struct Carried {
     cosine: f64,
@@ -60,20 +61,20 @@ struct Carried {
 }
 
 impl Carried {
-    /// The norms behind another one.
+    /// Returns the norms that have been passed after one more.
     fn normed(&self) -> Norms {
         match self.norms {
             None => Norms { first: self.cosine, last: self.cosine, lost: 0.0 },
             Some(Norms { first, last, lost }) if self.cosine.abs() > 0.0 => {
                 Norms { first, last: self.cosine, lost: lost + 1.0 - (self.cosine / last).powi(2) }
             }
-            // Nothing of it came so far.
+            // Nothing of the embedding arrives here.
             Some(norms) => norms,
         }
     }
 }
 
-/// Norms that it has passed: its cosine at the first and the last, and Σ (1 − c_{i+1}²/c_i²).
+/// The norms that a signal has passed: its cosine at the first and at the last, and Σ (1 − c_{i+1}²/c_i²).
 #[derive(Clone, Copy)]
 struct Norms {
     first: f64,
@@ -81,7 +82,7 @@ struct Norms {
     lost: f64,
 }
 
-/// ln E x² by site.
+/// ln E x² of every site.
 struct Levels<'a>(HashMap<&'a str, f64>);
 
 impl Levels<'_> {
@@ -105,7 +106,7 @@ impl Levels<'_> {
         })
     }
 
-    /// The cosine of a sum, and the norms on the way that most of it comes.
+    /// Returns the cosine of a sum, and the norms on the branch that contributes most to it.
     fn summed(&self, sum: &Sum, path: &str, x: Carried, ln_second: f64) -> (f64, Option<Norms>) {
         let parts: Vec<(f64, Option<Norms>)> = sum
             .branches
@@ -120,17 +121,17 @@ impl Levels<'_> {
     }
 }
 
-/// √(e^`part`/e^`whole`); zero where one of both is nothing.
+/// Returns √(e^`part`/e^`whole`), or zero if either is zero.
 fn root_part(part: f64, whole: f64) -> f64 {
     if part.min(whole) == f64::NEG_INFINITY { 0.0 } else { (0.5 * (part - whole)).exp() }
 }
 
-/// The part of a cosine that the biases of a norm leave, from ln E y² of its output.
+/// Returns the factor of the biases of a norm on a cosine, from ln E y² of its output.
 fn unbiased(norm: &Norm, ln_second: f64) -> f64 {
     (1.0 - norm.bias.variance() / ln_second.exp()).max(0.0).sqrt()
 }
 
-/// The part of a cosine that a component leaves, from ln E x² of its input and its output.
+/// Returns the factor of a component on a cosine, from ln E x² of its input and its output.
 fn kept(component: &Component, [before, after]: [f64; 2]) -> f64 {
     match component {
         Component::Norm(norm) => unbiased(norm, after),

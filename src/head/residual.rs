@@ -1,5 +1,5 @@
-//! Moments of J (p − y), softmax less one-hot target times the slope of the soft cap, and the loss; of tied heads in
-//! `tied.rs`.
+//! Moments of J (p − y), the softmax minus the one-hot target times the slope of the soft cap, and of the loss. Tied
+//! heads are in `tied.rs`.
 
 use super::apart::{Apart, Group};
 use super::targets::Repeats;
@@ -7,57 +7,61 @@ use crate::mean_field::softmax::Rows;
 
 /// The law of the logits of a head.
 pub(super) struct Logits {
-    /// V.
+    /// V, the number of rows.
     pub(super) vocab_size: f64,
-    /// d.
+    /// d, the width of the input.
     pub(super) width: f64,
-    /// w, of one logit before the soft cap, on average over the rows.
+    /// w, the variance of a logit before the soft cap, on average over the rows.
     pub(super) variance: f64,
-    /// Rows of one size, all rows of the head together.
+    /// All rows of the head, grouped by their size.
     pub(super) rows: Vec<RowGroup>,
-    /// c.
+    /// The soft cap, if there is one.
     pub(super) softcap: Option<f64>,
-    /// Between what two tokens give to the head, all pairs together.
+    /// The cosine between the inputs of the head at two tokens, on average over all pairs.
     pub(super) cosine: f64,
-    /// c² between what a token gives to the head and its own embedding, by which tokens of equal ids are more alike.
+    /// c², the squared cosine between the input of the head at a token and the token's own embedding. The cosine
+    /// between tokens of equal ids is larger by it.
     pub(super) own: f64,
-    /// How often tokens are the same.
+    /// The probabilities that tokens have the same id.
     pub(super) repeats: Repeats,
-    /// L.
+    /// L, the length of a sequence.
     pub(super) seq_len: f64,
 }
 
-/// Rows of a head that have one standard deviation.
+/// Rows of a head with the same standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RowGroup {
-    /// How many there are.
+    /// The number of rows.
     pub(super) count: f64,
-    /// Their E w_v² over that of all rows.
+    /// Their E w_v² relative to the mean over all rows.
     pub(super) weight: f64,
 }
 
-/// What the loss makes of them.
+/// Moments of the loss and of its gradient with respect to the logits.
 pub(super) struct Residual {
     /// E loss.
     pub(super) cross_entropy: f64,
     /// E |J (p − y)|² of a token.
     pub(super) size: f64,
-    /// The same across what the head reads, which passes the norm, each row by its size.
+    /// E |J (p − y)|² with each row weighted by its size, without the component along the input of the head, which the
+    /// norm subtracts.
     pub(super) across: f64,
-    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, each row by its size.
+    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, with each row weighted by its size.
     pub(super) between: f64,
-    /// L E (dL/db)² of a bias, all rows together.
+    /// L E (dL/db)² of a bias, summed over all rows.
     pub(super) bias: f64,
-    /// L E |dL/dW|²/(d E x²) of all rows of the head, with what else a table it shares gathers but for |dL/de|².
+    /// L E |dL/dW|²/(d E x²), summed over all rows of the head. For a tied head this includes the product with the
+    /// gradient of the embeddings, but not |dL/de|².
     pub(super) table: f64,
-    /// `between` of tokens of equal ids, across what the head reads.
+    /// `between` for tokens of equal ids, without the component along the input of the head.
     pub(super) alike: f64,
-    /// E p of the token just read, which a tied head tells from others.
+    /// E p of the token just read. In a tied head it differs from E p of other tokens.
     pub(super) read: f64,
 }
 
 impl Residual {
-    /// Moments of a head that shares no row with the input; the target is in each group of rows as often as rows are.
+    /// Computes the moments of a head that shares no row with the input. The probability that the target is in a group
+    /// of rows is proportional to the number of its rows.
     pub(super) fn untied(logits: &Logits) -> Self {
         let parts: Vec<(f64, Self)> = (0..logits.rows.len())
             .map(|target| (logits.rows[target].count / logits.vocab_size, Self::untied_with(logits, target)))
@@ -75,7 +79,7 @@ impl Residual {
         }
     }
 
-    /// Moments where the target is in this group of rows.
+    /// Computes the moments if the target is in this group of rows.
     fn untied_with(logits: &Logits, target: usize) -> Self {
         let &Logits { softcap, repeats, seq_len, .. } = logits;
         let row = Apart::new(&logits.groups(Some(target)), [0.0, logits.variance_of(target)], softcap);
@@ -103,7 +107,8 @@ impl Residual {
 }
 
 impl Residual {
-    /// Correlations of what passes the norm, between tokens of other ids and of equal ones.
+    /// Returns the correlations of the gradients that pass the norm, between tokens of different ids and between tokens
+    /// of equal ids.
     pub(super) fn correlations(&self, repeats: &Repeats) -> [f64; 2] {
         let other = (self.between - repeats.two * self.alike) / (1.0 - repeats.two).max(f64::MIN_POSITIVE);
         [other, self.alike].map(|product| (product / self.across).clamp(0.0, 1.0))
@@ -111,40 +116,40 @@ impl Residual {
 }
 
 impl Logits {
-    /// Between tokens of equal ids, and between those of others.
+    /// Returns the cosines between tokens of equal ids and between tokens of different ids.
     pub(super) fn cosines(&self) -> [f64; 2] {
         let other = self.cosine - self.repeats.two * self.own;
         [(other + self.own).min(1.0), other]
     }
 
-    /// Groups of scores, without one row of this group.
+    /// Returns the groups of scores, without one row of the group `without`.
     pub(super) fn groups(&self, without: Option<usize>) -> Vec<Group> {
         let count = |index: usize| self.rows[index].count - f64::from(u8::from(without == Some(index)));
         (0..self.rows.len()).map(|index| Group { count: count(index), variance: self.variance_of(index) }).collect()
     }
 
-    /// The group that most rows are in.
+    /// Returns the group with most rows.
     pub(super) fn commonest(&self) -> usize {
         let largest = |(_, row): &(usize, &RowGroup)| row.count;
         let all = self.rows.iter().enumerate();
         all.max_by(|a, b| largest(a).total_cmp(&largest(b))).map_or(0, |(index, _)| index)
     }
 
-    /// The variance of a logit of a group.
+    /// Returns the variance of a logit of a group.
     pub(super) fn variance_of(&self, group: usize) -> f64 {
         self.variance * self.rows[group].weight
     }
 
-    /// A sum over groups, each by the size of its rows.
+    /// Returns the sum over groups, each weighted by the size of its rows.
     pub(super) fn weighted(&self, of: impl Fn(usize) -> f64) -> f64 {
         self.rows.iter().enumerate().map(|(index, row)| row.weight * of(index)).sum()
     }
 
-    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens with this cosine, whose targets are in this group; `by_size`: each row by
-    /// its size.
+    /// Returns E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens with this cosine, whose targets are in this group. With
+    /// `by_size` each row is weighted by its size.
     fn between(&self, row: &Apart, target: usize, cosine: f64, by_size: bool) -> f64 {
         let score = row.own_score;
-        // Slopes are even in the logits: what two tokens have of them in common goes with ρ².
+        // Slopes are even in the logits, so their common part at two tokens grows with ρ².
         let common = |apart: f64, same: f64| apart + (same - apart) * cosine * cosine;
         let targets = common(score.slope * score.slope, score.slope_square);
         let one_target = common(row.own.sloped * score.slope, row.own.sloped_twice);
@@ -153,9 +158,9 @@ impl Logits {
         size * (self.repeats.two * targets - 2.0 * one_target) + self.overlap(row, sloped, cosine, by_size)
     }
 
-    /// E Σ_v p_av p_bv J_av J_bv of two tokens with this cosine, `sloped` being Σ E p J of a group; `by_size`: each row by its
-    /// size. Of a group with mass P, p/P is the softmax over its rows. Under a soft cap weights are as alike as those of
-    /// Gaussian logits of the same variance.
+    /// Returns E Σ_v p_av p_bv J_av J_bv of two tokens with this cosine, where `sloped` returns Σ E p J of a group.
+    /// With `by_size` each row is weighted by its size. In a group of mass P, p/P is the softmax over its rows. Under a
+    /// soft cap weights are taken to be as correlated as for Gaussian logits of the same variance.
     pub(super) fn overlap(&self, row: &Apart, sloped: impl Fn(usize) -> f64, cosine: f64, by_size: bool) -> f64 {
         let of_group = |(index, &RowGroup { count, weight }): (usize, &RowGroup)| {
             let variance = row.group_scores[index].square;

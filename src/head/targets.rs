@@ -1,4 +1,4 @@
-//! What the network is to predict: ids of the law of its input.
+//! The targets of the network: ids with the law of its input.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use sigprop_stack::{Ids, Source, Stack};
 
 use super::Head;
 
-/// Probabilities that so many tokens of a sequence, or targets, are the same.
+/// The probabilities that two, three or four tokens of a sequence, or targets, have the same id.
 #[derive(Clone, Copy)]
 pub(super) struct Repeats {
     pub(super) two: f64,
@@ -15,7 +15,7 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// Without ids all are equally likely.
+    /// Computes the probabilities from the input. Without ids all targets are equally likely.
     pub(super) fn of(stack: &Stack, head: &Head) -> Self {
         let uniform = |count| (head.vocab_size as f64).powi(1 - count);
         match &stack.streams[stack.gradient.stream].source {
@@ -35,7 +35,7 @@ impl Repeats {
     }
 }
 
-/// Share of the choices of `size` different positions with equal ids.
+/// Returns the share of choices of `size` different positions that have equal ids.
 fn equal_shares(sequence: &[u32], size: i32) -> f64 {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for id in sequence {
@@ -49,7 +49,8 @@ fn equal_shares(sequence: &[u32], size: i32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Of the 6 · 5 ordered pairs of 1 1 1 2 2 3, 6 + 2 are equal, of the 6 · 5 · 4 triples 6, of fours none.
+    /// The ids 1 1 1 2 2 3 have 6 · 5 ordered pairs, of which 6 + 2 are equal, and 6 · 5 · 4 triples, of which 6 are
+    /// equal. No four are equal.
     #[test]
     fn equal_ids_are_counted() {
         let sequence = [1, 2, 1, 3, 1, 2];

@@ -10,21 +10,22 @@ use crate::schemes::Scheme;
 
 const VOCABULARY: usize = 24;
 
-/// Softmax of logits less one-hot.
+/// Returns the softmax of logits minus the one-hot target.
 fn residual(logits: &[f64; VOCABULARY], target: usize) -> [f64; VOCABULARY] {
     let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
     std::array::from_fn(|v| logits[v].exp() / total - f64::from(u8::from(v == target)))
 }
 
-/// Under a soft cap, and the slope of what it makes of each logit.
+/// Returns the logits under a soft cap, and the slope of the cap at each.
 fn capped(logits: [f64; VOCABULARY], softcap: Option<f64>) -> ([f64; VOCABULARY], [f64; VOCABULARY]) {
     let Some(cap) = softcap else { return (logits, [1.0; VOCABULARY]) };
     let logits = logits.map(|logit| cap * (logit / cap).tanh());
     (logits, logits.map(|logit| 1.0 - (logit / cap).powi(2)))
 }
 
-/// 100 000 pairs of tokens with logits of variance 1.5 and correlation 0.4, every third pair with one target, without
-/// and with a cap of 1.5; |z| < 4 (α = 1e-4), of products under the cap, whose logits are taken for Gaussian, 2 %.
+/// Samples 100 000 pairs of tokens with logits of variance 1.5 and correlation 0.4, without and with a cap of 1.5.
+/// Every third pair has one target. |z| < 4 (α = 1e-4); products under the cap may be 2 % further off, since their
+/// logits are taken to be Gaussian.
 #[test]
 fn moments_of_softmax_less_one_hot() {
     const PAIRS: usize = 100_000;
@@ -74,8 +75,8 @@ fn moments_of_softmax_less_one_hot() {
     }
 }
 
-/// 200 000 tokens of a tied head of width 96, x of length √96 with the cosine 0.5 to its own embedding of variance
-/// 0.02, every fifth token being its own target, without and with a cap of 2; |z| < 4 (α = 1e-4).
+/// Samples 200 000 tokens of a tied head of width 96, without and with a cap of 2. x of length √96 has the cosine 0.5
+/// to its own embedding of variance 0.02, and every fifth token is its own target. |z| < 4 (α = 1e-4).
 #[test]
 fn tied_heads_meet_their_own_embedding() {
     const TOKENS: usize = 200_000;
@@ -98,7 +99,7 @@ fn tied_heads_meet_their_own_embedding() {
         let mut sums = [[0.0; 2]; 2];
         for token in 0..TOKENS {
             let mut normal = || -> f64 { StandardNormal.sample(&mut generator) };
-            // Of the rows of the head only what lies along x counts; those of others are as their logits.
+            // Only the component of a row along x counts. For rows of other tokens the logits are sampled directly.
             let (mut along, mut size) = (0.0, 0.0);
             for _ in 0..WIDTH {
                 let own = variance.sqrt() * normal();
@@ -126,7 +127,8 @@ fn tied_heads_meet_their_own_embedding() {
     }
 }
 
-/// What is left of embeddings at the end of a network of two blocks, and what they would be of E x² at each site.
+/// Returns the relation of embeddings to the end of a network of two blocks, and a function that returns the ratio of
+/// their variance to E x² at a site.
 fn embedded(norm_placement: NormPlacement) -> (Own, impl Fn(&str) -> f64) {
     let architecture = Architecture { n_layers: 2, d_model: 64, seq_len: 8, norm_placement, ..Architecture::default() };
     let scheme = Scheme::parse("xavier").expect("known");
@@ -136,8 +138,8 @@ fn embedded(norm_placement: NormPlacement) -> (Own, impl Fn(&str) -> f64) {
     (Own::new(&stack, &table, variance), move |site| variance / ln_second(table.site(site).expect("a site")).exp())
 }
 
-/// Before a last norm c² is the part that embeddings are of E x²; with post-norms each sum leaves E x²/E y² of it, and
-/// the gradient loses as much at the norm that follows.
+/// In pre-norm networks, c² is the share of the embeddings in E x² before the last norm. In post-norm networks, each
+/// sum multiplies c² by E x²/E y², and the gradient loses as much at the norm that follows.
 #[test]
 fn own_embeddings_are_followed_through_skips() {
     let (own, part) = embedded(NormPlacement::Pre);
@@ -158,7 +160,7 @@ fn own_embeddings_are_followed_through_skips() {
     assert_relative_eq!(own.radial, left.iter().map(|left| left - 1.0).sum::<f64>(), max_relative = 1e-9);
 }
 
-/// Tables of N(0, 1) against those of N(0, 0.02²).
+/// Tables of N(0, 1) have the caveat, tables of N(0, 0.02²) do not.
 #[test]
 fn tokens_that_find_themselves_are_told() {
     for (scheme, expected) in [("pytorch", true), ("gpt2", false)] {

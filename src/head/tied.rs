@@ -1,12 +1,12 @@
-//! A head that shares the table of the embeddings: the loss, and what a row gathers in both roles.
+//! A head that shares the table of the embeddings: the loss, and the gradient of a row in both roles.
 //!
 //! # Formula
 //!
-//! A token a has the id o_a, the target y_a, and q_a = p_a − one-hot y_a; x meets its own embedding with the cosine c
-//! (`own.rs`). As a head the row v gathers H_v = Σ_a q_av x_a/L, as an embedding E_v = Σ_{o_b = v} J_b, where J_b =
-//! dL/de_b is κ Σ_v q_bv w_v/L through the skips, κ = c √(E x²/s²), but for what norms take off. The mean of x_a·w_v is
-//! c √(d w) for v = o_a and 0 for all others. In units of d E x²/L, the cosine between two tokens being ρ + c² where
-//! their ids are equal and ρ where not,
+//! A token a has the id o_a, the target y_a, and q_a = p_a − one-hot y_a; the cosine of x to its own embedding is c
+//! (`own.rs`). As a row of the head, row v has the gradient H_v = Σ_a q_av x_a/L. As an embedding, its gradient is
+//! E_v = Σ_{o_b = v} J_b, where J_b = dL/de_b is κ Σ_v q_bv w_v/L through the skips, κ = c √(E x²/s²), without the
+//! components that norms subtract. The mean of x_a·w_v is c √(d w) for v = o_a and 0 for all others. The cosine between
+//! two tokens is ρ + c² if their ids are equal, and ρ if not. In units of d E x²/L,
 //!
 //! ```text
 //! Σ_v E H_v²       = E |q|² + (L − 1) [ρ E q_a·q_b + c² E(q_a·q_b; o_a = o_b)]
@@ -14,17 +14,18 @@
 //!                       + E(q_a(o_b) q_b(o_a); o_a ≠ o_b) − ρ E(q_a(o_b) q_b(o_b); o_a ≠ o_b)] }
 //! ```
 //!
-//! with k, R what the norms leave of J along its embedding and along x (`own.rs`); 0 of R where the last norm alone is
-//! on the way. E(…; …) are sums over ordered pairs, q_av q_bu = (α − Y)(β − Z), from the chances of Y, of Z and of both;
-//! α, β are E p at the token's own id, P, or at another, (1 − P)/(V − 1). A target is what the next token holds: of
-//! L (L − 1) pairs L − 1 have o_b = y_a for certain, which is most of it under Zipf ids. Under a soft cap of slope J
-//! (`residual.rs`) p, y and q are those times J: α, β are E p J, and Y, Z have the factor E J.
+//! where k and R are the parts of J that the norms leave along its embedding and along x (`own.rs`); R = 0 if the last
+//! norm is the only one on the way. E(…; …) are sums over ordered pairs of q_av q_bu = (α − Y)(β − Z), from the
+//! probabilities of Y, of Z and of both. α and β are E p at the token's own id, P, or at another, (1 − P)/(V − 1). A
+//! target is the id of the next token: of L (L − 1) pairs, L − 1 have o_b = y_a for certain, and these dominate under
+//! Zipf ids. Under a soft cap of slope J (`residual.rs`), p, y and q are multiplied by J: α and β are E p J, and Y and
+//! Z have the factor E J.
 //!
 //! # Assumptions
 //!
-//! What x is made of beside the embedding is as alike between any two tokens. Fluctuations of logits are left out of the
-//! second line (of order √w/(c √d)). Σ E_v² is that of the predictor, under a seed that is
-//! more alike for tokens of equal ids.
+//! The part of x beyond its own embedding has the same correlation between any two tokens. Fluctuations of logits are
+//! left out of the second line (of order √w/(c √d)). Σ E_v² is the value of the predictor, under a seed that is more
+//! correlated for tokens of equal ids.
 //!
 //! # Source
 //!
@@ -48,7 +49,7 @@ impl Residual {
             Apart::new(&logits.groups(Some(logits.commonest())), [mean, variance * (1.0 - 0.5 * square)], softcap);
         let (own_score, other_score) = (row.own_score, row.other_score);
         let each = |sum: f64| sum / (vocab_size - 1.0);
-        // A target is the token's own id as often as two ids are the same.
+        // A target is the token's own id with the probability that two ids are equal.
         let target = |own: f64, other: f64| repeat * own + (1.0 - repeat) * other;
         let size = target(own_score.slope_square, other_score.slope_square)
             - 2.0 * target(row.own.sloped_twice, each(row.others.sloped_twice))
@@ -80,14 +81,14 @@ impl Residual {
 }
 
 impl Logits {
-    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, each with a row of the head that is its own.
+    /// Returns E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, each of which has its own row in the head.
     fn between_read(&self, row: &Apart) -> f64 {
         let repeat = self.repeats.two;
         let (own, others) = (row.own.sloped, row.others.sloped);
         let target = |own: f64, other: f64| repeat * own + (1.0 - repeat) * other;
         let weight = target(own, others / (self.vocab_size - 1.0));
         let slope = target(row.own_score.slope, row.other_score.slope);
-        // Of all pairs one in L is a token before its target.
+        // One pair in L is a token and its target.
         let weight = weight + (own - weight) / self.seq_len;
         let [same, other] =
             self.cosines().map(|cosine| self.overlap(row, |group| row.groups[group].sloped, cosine, false));
@@ -96,22 +97,22 @@ impl Logits {
     }
 }
 
-/// Chances of ordered pairs of different tokens.
+/// Probabilities for ordered pairs of different tokens.
 struct Pairs {
-    /// o_a = o_b = o: Y, that y_a = o; Z, that y_b = o.
+    /// Pairs with o_a = o_b = o. Y: y_a = o. Z: y_b = o.
     same: Chances,
-    /// o_a = o_b: that y_a, y_b is another id, and both the same one.
+    /// Pairs with o_a = o_b. Y: y_a is another id. Z: y_b is another id. Both: these are the same id.
     beside: Chances,
-    /// o_a ≠ o_b: that y_a = o_b; that y_b = o_a.
+    /// Pairs with o_a ≠ o_b. Y: y_a = o_b. Z: y_b = o_a.
     crossed: Chances,
-    /// o_a ≠ o_b: that y_a = o_b; that y_b = o_b.
+    /// Pairs with o_a ≠ o_b. Y: y_a = o_b. Z: y_b = o_b.
     parallel: Chances,
 }
 
 impl Pairs {
     fn new(repeats: &Repeats, seq_len: f64) -> Self {
         let &Repeats { two, three, four } = repeats;
-        // Behind one another are 1/L of all pairs in either order, where y_a = o_b or y_b = o_a.
+        // In 1/L of all pairs b follows a, and y_a = o_b. In as many a follows b, and y_b = o_a.
         let next = 1.0 / seq_len;
         let far = 1.0 - 2.0 * next;
         let once = two - three;
@@ -145,7 +146,7 @@ impl Pairs {
     }
 }
 
-/// Of a class among all pairs, and in it of Y, of Z and of both.
+/// The probability of a class among all pairs, and in it of pairs with Y, with Z and with both.
 struct Chances {
     pairs: f64,
     first: f64,
@@ -154,7 +155,7 @@ struct Chances {
 }
 
 impl Chances {
-    /// E (α − Y J)(β − Z J'), each with the mean of its slope.
+    /// Returns E (α − Y J)(β − Z J'), each with the mean of its slope.
     fn product(&self, [alpha, slope]: [f64; 2], [beta, other]: [f64; 2]) -> f64 {
         let targets = slope * other * self.both - alpha * other * self.second - beta * slope * self.first;
         alpha * beta * self.pairs + targets

@@ -1,8 +1,8 @@
-//! Parameters that a class of the library has beside those of the network: poolers, output heads, tables that are not
+//! Parameters that a class of the library has in addition to the network: poolers, output heads, tables that are not
 //! learned.
 //!
-//! The class is the first of `architectures`; without that key it is the base model (`AutoModel`). Read from
-//! transformers 5.24; `tests/sigprop/huggingface/counts.rs` compares the counts of every family.
+//! The class is the first of `architectures`; without that key it is the base model (`AutoModel`). The classes were
+//! read from transformers 5.24; `tests/sigprop/huggingface/counts.rs` compares the counts of every family.
 
 mod images;
 
@@ -12,13 +12,13 @@ use super::ImportError;
 use super::keys::Keys;
 use crate::architecture::{Architecture, Head};
 
-/// What a class ends with.
+/// The task of a class, which decides its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Base,
     /// Logits of tokens: next, masked or of a decoder.
     Language,
-    /// All tasks of the first training.
+    /// All tasks of pre-training.
     PreTraining,
     /// One label for a sequence, or for an image.
     Sequence,
@@ -32,7 +32,7 @@ enum Task {
 }
 
 impl Task {
-    /// Of a class called so; what is not known is a base model.
+    /// Returns the task of a class by its name; unknown classes are base models.
     fn of(class: &str) -> Self {
         let tasks: [(&[&str], Self); 7] = [
             (
@@ -58,23 +58,23 @@ impl Task {
     }
 }
 
-/// Widths on which heads depend.
+/// Widths on which the sizes of heads depend.
 #[derive(Clone, Copy)]
 struct Widths {
     d_model: u64,
-    /// Of the token embedding.
+    /// The width of the token embedding.
     embedding: u64,
     vocab: u64,
     labels: u64,
 }
 
 impl Widths {
-    /// A linear map with a bias.
+    /// Returns the number of parameters of a linear map with a bias.
     fn map(&self, outputs: u64) -> u64 {
         self.d_model * outputs + outputs
     }
 
-    /// The first map of a head, as wide as the stream: poolers and the like.
+    /// Returns the number of parameters of the first map of a head, as wide as the stream: poolers and the like.
     fn dense(&self) -> u64 {
         self.map(self.d_model)
     }
@@ -83,13 +83,14 @@ impl Widths {
         self.map(self.labels)
     }
 
-    /// A map to the width of the token embedding, a LayerNorm, and the bias of the logits.
+    /// Returns the number of parameters of a map to the width of the token embedding, a LayerNorm, and the bias of the
+    /// logits.
     fn transform(&self) -> u64 {
         self.map(self.embedding) + 2 * self.embedding + self.vocab
     }
 }
 
-/// How many there are.
+/// Returns the number of parameters that the class of a config has in addition to the network.
 pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
     let class = keys.raw("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str);
     let task = class.map_or(Task::Base, Task::of);
@@ -120,8 +121,8 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
         + images::images(keys, task, architecture, &widths)?)
 }
 
-/// Tables that are not learned but are parameters, a norm of the class token, indexers, a regression over all
-/// attention.
+/// Returns the number of parameters of tables that are not learned, a norm of the class token, indexers, and a
+/// regression over all attention.
 fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
     let width = architecture.d_model as u64;
     let positions = keys.axes.get().positions.unwrap_or(architecture.seq_len) as u64;
@@ -133,7 +134,7 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
         // Two slopes of every xIELU.
         "apertus" => 2 * architecture.n_layers as u64,
         "clip_vision_model" => 2 * width,
-        // Biases of the choice, beside scores.
+        // Biases that are added to scores for the choice of experts.
         "ernie4_5_moe" => architecture.experts.map_or(0, |experts| {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
             (sparse * experts.n_experts) as u64
@@ -165,7 +166,7 @@ const LIKE_BERT: [&str; 11] = [
     "esm",
 ];
 
-/// Poolers and heads but for the matrix of the logits.
+/// Returns the number of parameters of poolers and heads, without the matrix of the logits.
 fn own(family: &str, task: Task, widths: &Widths) -> u64 {
     match family {
         _ if LIKE_BERT.contains(&family) => match task {

@@ -1,73 +1,73 @@
-//! What can be wrong with a config.
+//! Errors of reading a config.
 
 use serde_json::Value;
 
-/// There is no family of that name.
+/// The error for an unknown name of a family.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown family {got:?}{}; known are {known}",
     nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 )]
 pub struct UnknownFamily {
-    /// What was asked for.
+    /// The name that was asked for.
     pub got: String,
-    /// The family it most resembles.
+    /// The family with the most similar name.
     pub nearest: Option<&'static str>,
-    /// All families.
+    /// The names of all families.
     pub known: String,
 }
 
-/// A config that cannot be read or computed.
+/// The reason why a config cannot be read, or its network cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// Not JSON, or not an object.
+    /// The text is not JSON, or not an object.
     #[error("not a config: {0}")]
     Json(String),
-    /// Another file of the library.
+    /// The file is another file of the library.
     #[error("this is {kind}, not the config of a model; {hint}")]
     OtherFile {
-        /// What it is.
+        /// The kind of file.
         kind: &'static str,
-        /// What to pass instead.
+        /// The file to pass instead.
         hint: String,
     },
-    /// Without `model_type` nothing says how to read the rest.
+    /// The config has no `model_type`, which decides how the rest is read.
     #[error("the config has no model_type; {}", advice(similar))]
     NoModelType {
-        /// Families with its keys, the nearest first.
+        /// The families that have its keys, the nearest first.
         similar: Vec<&'static str>,
     },
-    /// A family that is not known.
+    /// The family is not known.
     #[error("unknown model_type {got:?}; {}", advice(similar))]
     UnknownModelType {
-        /// What the config says.
+        /// The `model_type` of the config.
         got: String,
-        /// Families with its keys, the nearest first.
+        /// The families that have its keys, the nearest first.
         similar: Vec<&'static str>,
     },
-    /// A family whose networks are not of the kind that is computed.
+    /// The networks of the family have a structure that is not computed.
     #[error("model_type {model_type} is not supported: {reason}")]
     Unsupported {
         /// The family.
         model_type: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A key that does not hold what it must.
+    /// A key does not have a valid value.
     #[error("{key} must be {expected}, got {got}{}{hint}", if hint.is_empty() { "" } else { "; " })]
     Value {
-        /// Name of the key.
+        /// The name of the key.
         key: String,
-        /// What it must be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value that was found.
         got: String,
-        /// What to do about it; may be empty.
+        /// Advice; may be empty.
         hint: String,
     },
 }
 
-/// What to do with a config of none of the known families, of which some may have its keys.
+/// Returns advice for a config of an unknown family, given the families that have its keys.
 fn advice(similar: &[&str]) -> String {
     const FILE: &str = "describe the network in a TOML file (docs/model-files.md lists all keys)";
     match similar {
@@ -84,7 +84,7 @@ fn advice(similar: &[&str]) -> String {
 
 impl ImportError {
     pub(super) fn value(key: &str, expected: &str, got: &Value, hint: &str) -> Self {
-        /// Of longer values only the beginning is shown.
+        /// The number of characters of a value that are shown at most.
         const LONGEST: usize = 60;
         let mut got = got.to_string();
         if let Some((end, _)) = got.char_indices().nth(LONGEST) {

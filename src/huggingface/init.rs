@@ -1,4 +1,4 @@
-//! How the library draws weights.
+//! The initialisation of weights in the library.
 
 use sigprop_stack::Init;
 
@@ -6,12 +6,12 @@ use super::keys::Keys;
 use super::{ImportError, Version};
 use crate::architecture::InitTable;
 
-/// N(0, `std`²).
+/// Returns N(0, `std`²).
 pub(super) fn normal(std: f64) -> Init {
     Init::Normal { std }
 }
 
-/// The standard deviation of the base class: `initializer_range`, or 0.02 if it is 0; else `init_std`; else
+/// Returns the standard deviation of the base class: `initializer_range`, or 0.02 if it is 0; else `init_std`; else
 /// `initializer_factor`.
 pub(super) fn base_std(keys: &Keys, default: f64) -> Result<f64, ImportError> {
     let std = keys.number("init std", &["initializer_range", "init_std", "initializer_factor"], default)?;
@@ -25,7 +25,7 @@ pub(super) fn base_std(keys: &Keys, default: f64) -> Result<f64, ImportError> {
     }
 }
 
-/// One standard deviation for everything.
+/// Returns a table with one standard deviation for all parameters.
 pub(super) fn base(keys: &Keys, default: f64) -> Result<InitTable, ImportError> {
     Ok(InitTable::everywhere(normal(base_std(keys, default)?)))
 }

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// The largest finite number stands for infinity.
+/// The largest finite number, in place of infinity.
 const INFINITY: &str = "1.7976931348623157e308";
-/// A word, which is not taken for a number.
+/// A string in place of NaN, which is not taken for a number.
 const NAN: &str = "\"NaN\"";
 
-/// The same text in JSON proper.
+/// Returns the text as standard JSON.
 pub(super) fn strict(text: &str) -> Cow<'_, str> {
     if !text.contains("Infinity") && !text.contains("NaN") {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Keys of a config: read under any of their names, noted down with where they come from.
+//! Keys of a config, which are read under any of their names and noted with their origin.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::names::Axes;
 use super::{Field, ImportError, Options};
 
-/// Largest size that is read.
+/// The largest size that is read.
 const LARGEST: u64 = 1 << 20;
-/// Largest number of blocks that is read.
+/// The largest number of blocks that is read.
 const DEEPEST: usize = 100_000;
 
 /// A config while it is read.
@@ -23,7 +23,7 @@ pub(super) struct Keys<'a> {
     used: RefCell<BTreeSet<String>>,
     fields: RefCell<Vec<Field>>,
     warnings: RefCell<Vec<String>>,
-    /// Axes of parameters that the architecture does not say.
+    /// Axes of parameters that the architecture does not determine.
     pub(super) axes: Cell<Axes>,
 }
 
@@ -33,12 +33,12 @@ impl<'a> Keys<'a> {
         Self { config, family, options, used, fields, warnings, axes }
     }
 
-    /// The `model_type`.
+    /// Returns the `model_type`.
     pub(super) fn family(&self) -> &str {
         self.family
     }
 
-    /// What was read, and what may have been missed.
+    /// Returns the fields that were read, and warnings about keys that may have been missed.
     pub(super) fn finish(self) -> (Vec<Field>, Vec<String>) {
         let used = self.used.into_inner();
         let mut warnings = self.warnings.into_inner();
@@ -49,13 +49,13 @@ impl<'a> Keys<'a> {
         (self.fields.into_inner(), warnings)
     }
 
-    /// Number of keys of the config that were read and are not null.
+    /// Returns the number of keys of the config that were read and are not null.
     pub(super) fn count_read(&self) -> usize {
         let used = self.used.borrow();
         self.config.iter().filter(|(key, value)| !value.is_null() && used.contains(*key)).count()
     }
 
-    /// Keys of the config that nobody asked for, with their values.
+    /// Returns the keys of the config that were not asked for, with their values.
     pub(super) fn unread(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         self.config.iter().filter(|(key, _)| !self.used.borrow().contains(*key))
     }
@@ -70,23 +70,23 @@ impl<'a> Keys<'a> {
         self.fields.borrow_mut().push(field);
     }
 
-    /// The value of the first of `keys` that is there and not null, with the key.
+    /// Returns the first of `keys` that is present and not null, with its value.
     fn find(&self, keys: &[&'static str]) -> Option<(&'static str, &'a Value)> {
         self.used.borrow_mut().extend(keys.iter().map(|key| (*key).to_owned()));
         keys.iter().find_map(|key| self.config.get(*key).filter(|value| !value.is_null()).map(|value| (*key, value)))
     }
 
-    /// The value of a key, unread and unnoted.
+    /// Returns the value of a key without converting or noting it.
     pub(super) fn raw(&self, key: &'static str) -> Option<&'a Value> {
         self.find(&[key]).map(|(_, value)| value)
     }
 
-    /// Keys that have one value in this family, whatever it is.
+    /// Marks keys as read whose value makes no difference in this family.
     pub(super) fn same(&self, keys: &[&'static str]) {
         self.find(keys);
     }
 
-    /// Whether a key is there and null.
+    /// Returns true if a key is present and null.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.config.get(key).is_some_and(Value::is_null)
     }
@@ -113,7 +113,7 @@ impl<'a> Keys<'a> {
         Ok(Some(got))
     }
 
-    /// A size that may be missing.
+    /// Reads a size that may be missing.
     pub(super) fn maybe_size(&self, name: &str, keys: &[&'static str]) -> Result<Option<usize>, ImportError> {
         self.read(name, keys, None, "a number between 1 and 1048576", size)
     }
@@ -123,27 +123,27 @@ impl<'a> Keys<'a> {
         Ok(got.unwrap_or(default))
     }
 
-    /// A size on which the defaults of others depend, before it is read and noted.
+    /// Reads a size on which the defaults of other keys depend, without noting it.
     pub(super) fn unnoted_size(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let Some((key, value)) = self.find(keys) else { return Ok(default) };
         size(value).ok_or_else(|| ImportError::value(key, "a number between 1 and 1048576", value, ""))
     }
 
-    /// How many positions there are.
+    /// Reads the number of positions.
     pub(super) fn positions(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let positions = self.size("positions", keys, default)?;
         self.axes.set(Axes { positions: Some(positions), ..self.axes.get() });
         Ok(positions)
     }
 
-    /// A number of blocks.
+    /// Reads the number of blocks.
     pub(super) fn depth(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let depth = |value: &Value| size(value).filter(|depth| *depth <= DEEPEST);
         let got = self.read("n_layers", keys, Some(default), "a number between 1 and 100000", depth)?;
         Ok(got.unwrap_or(default))
     }
 
-    /// A count that may be zero.
+    /// Reads a count that may be zero.
     pub(super) fn count(&self, name: &str, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let count = |value: &Value| value.as_u64().filter(|count| *count <= LARGEST).map(|count| count as usize);
         Ok(self.read(name, keys, Some(default), "a number between 0 and 1048576", count)?.unwrap_or(default))
@@ -157,7 +157,7 @@ impl<'a> Keys<'a> {
         self.read(name, keys, None, "a number", Value::as_f64)
     }
 
-    /// A probability.
+    /// Reads a probability.
     pub(super) fn rate(&self, name: &str, keys: &[&'static str], default: f64) -> Result<f64, ImportError> {
         let rate = |value: &Value| value.as_f64().filter(|rate| (0.0..1.0).contains(rate));
         Ok(self.read(name, keys, Some(default), "a number in [0, 1)", rate)?.unwrap_or(default))
@@ -173,7 +173,7 @@ impl<'a> Keys<'a> {
         Ok(got.unwrap_or_else(|| default.to_owned()))
     }
 
-    /// An object under a key, read with the same rules; an empty one if there is none.
+    /// Returns the object under a key; `None` if the key is missing.
     pub(super) fn nested(&self, key: &'static str) -> Result<Option<&'a Map<String, Value>>, ImportError> {
         match self.find(&[key]) {
             None => Ok(None),
@@ -182,7 +182,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Keys of an object inside this one, whose notes come back by [`Keys::absorb`].
+    /// Returns the keys of an object inside this one; [`Keys::absorb`] takes over their notes.
     pub(super) fn inside<'b>(&'b self, inner: &'b Map<String, Value>) -> Keys<'b> {
         Keys::new(inner, self.family, self.options)
     }
@@ -199,7 +199,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// A size, or the same one for every block.
+/// Returns a size, or the common size of a list with one per block.
 fn size(value: &Value) -> Option<usize> {
     let value = match value.as_array().map(Vec::as_slice) {
         Some([first, rest @ ..]) if rest.iter().all(|other| other == first) => first,
@@ -208,13 +208,13 @@ fn size(value: &Value) -> Option<usize> {
     value.as_u64().filter(|size| (1..=LARGEST).contains(size)).map(|size| size as usize)
 }
 
-/// Whether a key that nobody asked for may change signals.
+/// Returns true if an unread key may change signals.
 fn smells(key: &str, value: &Value) -> bool {
     const SMELLS: [&str; 9] =
         ["multiplier", "scale", "scaling", "cap", "norm", "alpha", "residual", "expert", "window"];
     /// Parts of keys that change no signal at initialisation in a family that does not read them.
     const HARMLESS: [&str; 31] = [
-        // Of training and of mixtures while they train.
+        // Training, and the training of mixtures.
         "router_",
         "aux_loss",
         "z_loss",
@@ -224,7 +224,7 @@ fn smells(key: &str, value: &Value) -> bool {
         "neftune",
         "loss_scale",
         "grad_norm",
-        // Of heads and of generation.
+        // Heads and generation.
         "logit",
         "encoder_no_repeat",
         "weighted_layer",
@@ -241,7 +241,7 @@ fn smells(key: &str, value: &Value) -> bool {
         "normalize_",
         "use_rms",
         "fuse",
-        // Formats of numbers; the order in which scores are divided.
+        // Number formats, and the order in which scores are divided.
         "in_fp32",
         "softmax_fusion",
         "scale_attn_weights",

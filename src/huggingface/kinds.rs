@@ -1,10 +1,10 @@
-//! Files beside the config of a model that are taken for one.
+//! Files that are mistaken for the config of a model.
 
 use serde_json::{Map, Value};
 
 use super::ImportError;
 
-/// A kind of file: keys one of which it has, what it is, what to pass instead.
+/// A kind of file: keys of which it has at least one, its name, and the file to pass instead.
 struct Kind {
     keys: &'static [&'static str],
     name: &'static str,
@@ -62,11 +62,12 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Keys that describe a network: with one of them a file is a config, whatever else it holds.
+/// Keys that describe a network. A file with one of them is a config, whatever else it holds.
 const SHAPE: &[&str] =
     &["model_type", "architectures", "hidden_size", "d_model", "n_embd", "num_hidden_layers", "n_layer", "text_config"];
 
-/// Whether a JSON object is the config of a model of the library; an error if it is another file of the library.
+/// Returns true if a JSON object is the config of a model of the library, and an error if it is another file of the
+/// library.
 pub(super) fn recognise(config: &Map<String, Value>) -> Result<bool, ImportError> {
     let has = |keys: &[&str]| keys.iter().any(|key| config.contains_key(*key));
     let certain = KINDS[..2].iter().find(|kind| has(kind.keys));

@@ -1,8 +1,8 @@
 //! Hugging Face configs: from a `config.json` to an [`Architecture`] with the distribution of every tensor.
 //!
-//! `model_type` decides which family reads the rest: its keys, what it takes for those that are missing, how its
-//! blocks are laid out and how its weights are drawn. Read from transformers 5.23.0; [`Version`] says where
-//! others differ.
+//! `model_type` decides which family reads the rest. A family has its keys, the defaults of missing keys, the layout of
+//! its blocks and the initialisation of its weights. They were read from transformers 5.23.0; [`Version`] lists the
+//! differences of other releases.
 
 mod classes;
 mod error;
@@ -25,24 +25,24 @@ use crate::architecture::Architecture;
 use crate::nearest::nearest;
 use keys::Keys;
 
-/// What a config does not say.
+/// Options that a config does not determine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The family that reads it, whatever its `model_type`; a name that [`family`] knows.
+    /// The family that reads the config, whatever its `model_type`; a name that [`family`] knows.
     pub family: Option<&'static str>,
-    /// Which release of the library draws the weights.
+    /// The release of the library that initialises the weights.
     pub version: Version,
-    /// Which half of a model of texts and images.
+    /// The half of a model of texts and images that is read.
     pub tower: Tower,
-    /// Tokens of a sequence, on which some frequencies of rotary positions depend; by default those of the model, up
-    /// to 256.
+    /// The number of tokens of a sequence, on which some frequencies of rotary positions depend. By default it is the
+    /// model's number of positions, up to 256.
     pub seq_len: Option<usize>,
 }
 
-/// Releases of the library that draw weights differently.
+/// Releases of the library that initialise weights differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// 4.57: a standard deviation of 0 is 0.
+    /// 4.57: a standard deviation of 0 is used as it is.
     V4,
     /// 5.0 to 5.14: GPT-2's residual projections are not scaled.
     V5Early,
@@ -52,10 +52,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// What `--hf-version` may say.
+    /// The values of `--hf-version`.
     pub const WORDS: [&'static str; 3] = ["4.57", "5.0", "5.23"];
 
-    /// The behaviour of a release called `4.57`, `5.3`, `5.23.0` …
+    /// Returns the behaviour of a release called `4.57`, `5.3`, `5.23.0` …; `None` if it is not known.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('.').map(str::parse::<u32>);
         match (numbers.next()?.ok()?, numbers.next().unwrap_or(Ok(0)).ok()?) {
@@ -67,7 +67,7 @@ impl Version {
     }
 }
 
-/// Half of a model of texts and images.
+/// One half of a model of texts and images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tower {
     /// The text half.
@@ -78,7 +78,7 @@ pub enum Tower {
 }
 
 impl Tower {
-    /// The key that holds it.
+    /// Returns the key of this half in a config.
     fn key(self) -> &'static str {
         match self {
             Self::Text => "text_config",
@@ -87,27 +87,27 @@ impl Tower {
     }
 }
 
-/// What a config became.
+/// The network that a config describes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// The network, with its distributions and the scheme `hf`.
     pub architecture: Architecture,
-    /// What was read, in order.
+    /// The values that were read, in order.
     pub fields: Vec<Field>,
-    /// Keys that may mean something and were not understood.
+    /// Warnings about keys that may matter and were not understood.
     pub warnings: Vec<String>,
-    /// What the library calls the parameters.
+    /// The names of the parameters in the library.
     pub names: Names,
 }
 
-/// One value and where it comes from.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What it is, in the words of [`Architecture`] where it has one.
+    /// The name of the value, in the words of [`Architecture`] if it has one.
     pub name: String,
     /// The value.
     pub value: String,
-    /// The key it was read from, or whose default it is.
+    /// The key it was read from, the family whose default it is, or its formula.
     pub origin: String,
 }
 
@@ -132,13 +132,13 @@ pub fn import(text: &str, options: &Options) -> Result<Imported, ImportError> {
     }
 }
 
-/// Whether a JSON text is a config of this kind; an error if it is another file of the library.
+/// Returns true if a JSON text is a config of this kind, and an error if it is another file of the library.
 pub fn is_config(text: &str) -> Result<bool, ImportError> {
     serde_json::from_str::<Map<String, Value>>(&json::strict(text))
         .map_or(Ok(false), |config| kinds::recognise(&config))
 }
 
-/// The name of a known family.
+/// Returns the name of a known family.
 pub fn family(name: &str) -> Result<&'static str, UnknownFamily> {
     known().find(|known| *known == name).ok_or_else(|| UnknownFamily {
         got: name.to_owned(),
@@ -147,7 +147,7 @@ pub fn family(name: &str) -> Result<&'static str, UnknownFamily> {
     })
 }
 
-/// Every `model_type` that is read.
+/// Returns every `model_type` that is read.
 fn known() -> impl Iterator<Item = &'static str> {
     families::FAMILIES.iter().flat_map(|family| family.model_types.iter().copied())
 }
@@ -193,7 +193,7 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     Ok(Imported { architecture, fields, warnings, names })
 }
 
-/// Goes through `text_config` or `vision_config` of a model made of several.
+/// Reads `text_config` or `vision_config` of a model made of several.
 fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Result<Imported, ImportError> {
     let key = options.tower.key();
     let default = match options.tower {
@@ -207,7 +207,7 @@ fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Res
     let own = default.iter().find(|default| families::find(default).is_some()).map(String::as_str);
     let (mut inner, how) = match config.get(key) {
         Some(Value::Object(inner)) => (inner.clone(), "followed"),
-        // Models of texts and images had the keys of their text part beside the others once.
+        // Older configs of models of texts and images have the keys of their text part among the others.
         _ if options.tower == Tower::Text && own.is_some() => {
             let keys = config.iter().filter(|(key, _)| *key != "model_type");
             (keys.map(|(key, value)| (key.clone(), value.clone())).collect(), "among the other keys")

@@ -1,17 +1,17 @@
-//! Networks that are not computed, by the structure that the rules lack.
+//! Networks that are not computed, by their unsupported structure.
 
 use serde_json::{Map, Value};
 
-/// What to do with a config of a structure that is not computed.
+/// Advice for a config whose structure is not computed.
 const ADVICE: &str = "describe the nearest network in a TOML file (docs/model-files.md lists all keys)";
 
 const STATE_SPACE: &str =
     "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
 
 struct Structure {
-    /// Why, and which networks have it.
+    /// The reason why it is not computed.
     reason: &'static str,
-    /// Model types, or what they start with.
+    /// Model types, or their beginnings.
     model_types: &'static [&'static str],
 }
 
@@ -141,7 +141,7 @@ const STRUCTURES: &[Structure] = &[
     },
 ];
 
-/// Families that read the rest of a config, by what model types start with; the first that fits.
+/// Families that read the rest of a config, by the beginning of the model type; the first match counts.
 const WITHOUT: &[(&str, &str)] = &[
     ("gpt_oss", "mixtral"),
     ("granite_swa", "granite"),
@@ -162,10 +162,10 @@ const WITHOUT: &[(&str, &str)] = &[
     ("gemma4_text", "gemma3_text"),
 ];
 
-/// What others start with that start like one above and have another structure.
+/// Beginnings of other model types that start like one above but have another structure.
 const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
-/// Why networks of this kind are not computed and what to do, if they are not.
+/// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
     let attends = |kind: &Value| matches!(kind.as_str(), Some("attention" | "full_attention"));
     let layers = config.get("layer_types").or(config.get("layers_block_type")).and_then(Value::as_array);

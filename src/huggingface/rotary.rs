@@ -1,7 +1,7 @@
 //! Rotary positions: base, share of the features, scaled frequencies and the factor on cosines and sines.
 //!
-//! Read as `modeling_rope_utils.py` of transformers 5.24 reads them: `rope_scaling`, else `rope_parameters`, which may
-//! hold one object per kind of layer; base and share stand there or beside them.
+//! They are read as in `modeling_rope_utils.py` of transformers 5.24: from `rope_scaling`, else from `rope_parameters`,
+//! which may hold one object per kind of layer. Base and share are in these objects or next to them.
 
 use std::f64::consts::PI;
 
@@ -11,28 +11,28 @@ use super::ImportError;
 use super::keys::Keys;
 use crate::architecture::{Architecture, Positions};
 
-/// How a family rotates where its config does not say.
+/// The rotation of a family if its config gives none.
 #[derive(Clone, Copy)]
 pub(super) struct Rotation {
-    /// Share of the features of a head.
+    /// The share of the features of a head that are rotated.
     pub(super) share: f64,
     pub(super) base: f64,
-    /// How blocks with a window rotate, if not like the others.
+    /// The rotation in blocks with a window; `None` if it is as in the others.
     pub(super) window: Option<WindowRotation>,
 }
 
-/// How blocks with a window rotate.
+/// The rotation in blocks with a window.
 #[derive(Clone, Copy)]
 pub(super) struct WindowRotation {
     /// The key of their base.
     pub(super) key: &'static str,
     pub(super) base: f64,
-    /// Whether `rope_scaling` is of their frequencies, too.
+    /// True if `rope_scaling` applies to their frequencies, too.
     pub(super) scaled: bool,
 }
 
 impl Rotation {
-    /// All blocks alike.
+    /// Returns the same rotation for all blocks.
     pub(super) fn new(share: f64, base: f64) -> Self {
         Self { share, base, window: None }
     }
@@ -41,17 +41,17 @@ impl Rotation {
 /// A head before its frequencies are scaled.
 struct Plain {
     d_head: usize,
-    /// Features that are rotated.
+    /// The number of features that are rotated.
     features: usize,
     base: f64,
     /// `max_position_embeddings`.
     positions: f64,
-    /// Positions of the first training, of the config.
+    /// The number of positions before the context was extended, if the config gives it.
     original: Option<f64>,
     seq_len: f64,
 }
 
-/// Angles per position, none being the powers of the base, and the factor on their cosines and sines.
+/// Angles per position (`None` if they are the powers of the base), and the factor on their cosines and sines.
 struct Turns {
     frequencies: Option<Vec<f64>>,
     scale: f64,
@@ -104,14 +104,15 @@ pub(super) fn rotary(
     Ok(())
 }
 
-/// What says how one kind of layer rotates.
+/// The parameters of the rotation in one kind of layer.
 struct Parameters {
     values: Map<String, Value>,
-    /// The keys that hold it.
+    /// The key that holds them.
     origin: &'static str,
 }
 
-/// Of layers of this kind: `rope_parameters`, over which `rope_scaling` goes if it is of this kind too.
+/// Returns the parameters of layers of this kind: `rope_parameters`, overridden by `rope_scaling` if that applies to
+/// them.
 fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameters, ImportError> {
     let scaling = keys.nested("rope_scaling")?.filter(|scaling| scaled && !scaling.is_empty());
     let given = keys.nested("rope_parameters")?;
@@ -128,7 +129,7 @@ fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameter
     Ok(Parameters { values, origin })
 }
 
-/// What Ministral 3 has where its config says nothing.
+/// Returns the parameters of Ministral 3 if its config has none.
 fn ministral() -> Map<String, Value> {
     let numbers =
         [("factor", 16.0), ("original_max_position_embeddings", 16_384.0), ("mscale", 1.0), ("mscale_all_dim", 1.0)];
@@ -136,7 +137,7 @@ fn ministral() -> Map<String, Value> {
     [("rope_type".to_owned(), Value::from("yarn"))].into_iter().chain(numbers).collect()
 }
 
-/// A head of this share and base, unless the parameters of its layers say otherwise.
+/// Returns a head with this share and base, unless the parameters of its layers give others.
 fn plain(
     keys: &Keys,
     architecture: &Architecture,
@@ -156,7 +157,7 @@ fn plain(
 }
 
 impl Plain {
-    /// Powers of `base`, of `features` features.
+    /// Returns the powers of `base`, for `features` features.
     fn powers(&self, base: f64, features: usize) -> impl Iterator<Item = f64> {
         (0..self.features / 2).map(move |i| base.powf(-2.0 * i as f64 / features as f64))
     }
@@ -165,7 +166,7 @@ impl Plain {
         self.powers(self.base, self.features)
     }
 
-    /// The frequencies of `rope_type`.
+    /// Returns the frequencies of `rope_type`.
     fn scaled(&self, keys: &Keys, scaling: &Keys) -> Result<Turns, ImportError> {
         let kind = scaling.word("rotary scaling", &["rope_type", "type"], "default")?;
         let factor = scaling.maybe_number("rotary factor", &["factor"])?;
@@ -181,7 +182,7 @@ impl Plain {
             }
             ("dynamic", _) => Ok(Turns { frequencies: self.stretched(divided), scale: 1.0 }),
             ("llama3", _) => of(self.by_turns(scaling, divided)?),
-            // Phi-3 called its frequencies so in its first releases.
+            // The first releases of Phi-3 used these names for its frequencies.
             ("longrope" | "su", _) | ("yarn", "phi3") => self.by_feature(scaling, factor),
             ("yarn", _) => self.interpolated(scaling, factor),
             (other, _) => {
@@ -191,26 +192,26 @@ impl Plain {
         }
     }
 
-    /// Positions before the context was extended.
+    /// Returns the number of positions before the context was extended.
     fn original(&self, scaling: &Keys) -> Result<f64, ImportError> {
         let given = scaling.maybe_number("original positions", &["original_max_position_embeddings"])?;
         Ok(self.original.or(given).unwrap_or(self.positions).max(1.0))
     }
 
-    /// Sequences beyond the last position have a larger base (NTK).
+    /// Returns frequencies of a larger base for sequences beyond the last position (NTK); `None` for shorter ones.
     fn stretched(&self, factor: f64) -> Option<Vec<f64>> {
         let stretch = factor * self.seq_len / self.positions - (factor - 1.0);
         (self.seq_len > self.positions).then(|| self.based(stretch))
     }
 
-    /// The base grows so that the slowest frequency is divided by `stretch` (NTK).
+    /// Returns frequencies of a base that grows so that the slowest frequency is divided by `stretch` (NTK).
     fn based(&self, stretch: f64) -> Vec<f64> {
         let features = self.features as f64;
         let base = self.base * stretch.powf(features / (features - 2.0).max(1.0));
         self.powers(base, self.features).collect()
     }
 
-    /// Llama 3: slow frequencies are divided, fast ones are not.
+    /// Returns Llama 3's frequencies: slow ones are divided, fast ones are not.
     fn by_turns(&self, scaling: &Keys, factor: f64) -> Result<Vec<f64>, ImportError> {
         let low = scaling.number("low frequency factor", &["low_freq_factor"], 1.0)?;
         let high = scaling.number("high frequency factor", &["high_freq_factor"], 4.0)?.max(low + 1e-9);
@@ -223,7 +224,8 @@ impl Plain {
         Ok(self.unscaled().map(scale).collect())
     }
 
-    /// LongRoPE: a divisor per frequency, others for sequences beyond the original positions.
+    /// Returns LongRoPE's frequencies: a divisor per frequency, and other divisors for sequences beyond the original
+    /// positions.
     fn by_feature(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
         let original = self.original(scaling)?;
         let key = if self.seq_len > original { "long_factor" } else { "short_factor" };
@@ -243,7 +245,7 @@ impl Plain {
         Ok(Turns { frequencies: Some(frequencies), scale })
     }
 
-    /// YaRN: a ramp from whole frequencies to divided ones.
+    /// Returns YaRN's frequencies: a ramp from undivided frequencies to divided ones.
     fn interpolated(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
         let fast = scaling.number("beta_fast", &["beta_fast"], 32.0)?;
         let slow = scaling.number("beta_slow", &["beta_slow"], 1.0)?;
@@ -267,7 +269,7 @@ impl Plain {
     }
 }
 
-/// YaRN's factor on cosines and sines (Peng et al. 2023, eq. 15; with two strengths, DeepSeek's quotient).
+/// Returns YaRN's factor on cosines and sines (Peng et al. 2023, eq. 15; with two strengths, DeepSeek's quotient).
 fn yarn_scale(scaling: &Keys, factor: f64) -> Result<f64, ImportError> {
     let own = scaling.maybe_number("mscale", &["mscale"])?.filter(|mscale| *mscale != 0.0);
     let all = scaling.maybe_number("mscale_all_dim", &["mscale_all_dim"])?.filter(|mscale| *mscale != 0.0);
@@ -278,12 +280,12 @@ fn yarn_scale(scaling: &Keys, factor: f64) -> Result<f64, ImportError> {
     scaling.number("rotary_scale", &["attention_factor"], usual)
 }
 
-/// What YaRN multiplies queries and keys by when the context grows by `factor`.
+/// Returns YaRN's factor on queries and keys when the context grows by `factor`.
 fn yarn_mscale(factor: f64, strength: f64) -> f64 {
     if factor > 1.0 { 0.1 * strength * factor.ln() + 1.0 } else { 1.0 }
 }
 
-/// DeepSeek's factor on all scores, which its mscale_all_dim asks for whatever the rope_type.
+/// Returns DeepSeek's factor on all scores, which follows from its mscale_all_dim for every rope_type but `default`.
 pub(super) fn deepseek_score_factor(keys: &Keys) -> Result<f64, ImportError> {
     let Parameters { values, origin } = parameters(keys, "full_attention", true)?;
     let inner = keys.inside(&values);

@@ -1,7 +1,7 @@
-//! Families whose blocks are those of a config that names none of them, as far as its keys can say.
+//! Families whose blocks fit a config of an unknown family, as far as its keys show.
 //!
-//! A family is named where it reads every key of the config that describes structure, where the ε of the config belongs
-//! to the norm of the family, and where both read text or neither does.
+//! A family is named if it reads every key of the config that describes structure, if the ε of the config belongs to
+//! the norm of the family, and if both read text or neither does.
 
 use serde_json::{Map, Value};
 use sigprop_stack::Weighting;
@@ -11,9 +11,9 @@ use super::keys::Keys;
 use super::{Options, families};
 use crate::architecture::{Architecture, NormChoice, Positions};
 
-/// Families named at most.
+/// The largest number of families that are named.
 const SHOWN: usize = 4;
-/// Keys that a family must read.
+/// The least number of keys that a family must read.
 const FEWEST: usize = 3;
 
 /// Parts of keys that describe no structure: training, generation, heads of tasks, formats and files.
@@ -96,8 +96,9 @@ const NO_TEXT: [&str; 4] = ["image_size", "patch_size", "num_channels", "num_mel
 /// Keys of the ε of LayerNorm.
 const LAYER_NORM: [&str; 3] = ["layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"];
 
-/// The families that read most keys of a config, among those whose blocks it may have, in the order of the table; none
-/// where half of all families read equally many, as they do where a config has sizes alone.
+/// Returns the families that read most keys of a config, among the families whose blocks it may have, in the order of
+/// the table. The list is empty if more than half of all families read equally many keys, as for a config with sizes
+/// alone.
 pub(super) fn similar(config: &Map<String, Value>, options: Options) -> Vec<&'static str> {
     let model_types = FAMILIES.iter().flat_map(|family| family.model_types.iter().copied());
     let scored: Vec<(usize, &str)> =
@@ -113,7 +114,7 @@ pub(super) fn similar(config: &Map<String, Value>, options: Options) -> Vec<&'st
     nearest.into_iter().take(SHOWN).collect()
 }
 
-/// Number of keys that the family reads; `None` if its blocks are others.
+/// Returns the number of keys that the family reads; `None` if its blocks are different.
 fn keys_read(config: &Map<String, Value>, name: &str, options: Options) -> Option<usize> {
     let family = families::find(name)?;
     let keys = Keys::new(config, name, options);
@@ -124,13 +125,13 @@ fn keys_read(config: &Map<String, Value>, name: &str, options: Options) -> Optio
     (understood && same_norm(config, &architecture) && same_input(config, &architecture)).then(|| keys.count_read())
 }
 
-/// Returns whether a key that a family does not read may describe blocks that it does not have.
+/// Returns true if a key that a family does not read may describe blocks that it does not have.
 fn is_structural(key: &str, value: &Value) -> bool {
     let name = key.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     let is_off = match value {
         Value::Null => true,
-        // Without a bias or a norm, blocks are other ones.
+        // Blocks without a bias or a norm are different.
         Value::Bool(on) => !on && !has(&["bias", "norm"]),
         Value::Number(number) => {
             let got = number.as_f64();
@@ -144,7 +145,7 @@ fn is_structural(key: &str, value: &Value) -> bool {
     !is_off && !has(NEUTRAL)
 }
 
-/// Returns whether a key that a family does not read says what its blocks have anyway.
+/// Returns true if a key that a family does not read describes a property that its blocks have anyway.
 fn agrees(key: &str, value: &Value, config: &Map<String, Value>, architecture: &Architecture) -> bool {
     match (key, value.as_str()) {
         ("position_embedding_type", Some("absolute")) => architecture.positions == Positions::Learned,
@@ -158,17 +159,17 @@ fn agrees(key: &str, value: &Value, config: &Map<String, Value>, architecture: &
     }
 }
 
-/// Returns whether the ε of the config is that of the family's norm.
+/// Returns true if the ε of the config belongs to the family's norm.
 fn same_norm(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let norm = architecture.norm.unwrap_or(NormChoice::Layernorm);
     let (root_mean_square, layer) = (has("rms_norm_eps"), LAYER_NORM.into_iter().any(has));
-    // T5 calls the ε of its RMSNorm that of LayerNorm.
+    // T5 uses the key of LayerNorm's ε for its RMSNorm.
     let layer = layer && !has("relative_attention_num_buckets");
     (!root_mean_square || norm == NormChoice::Rmsnorm) && (!layer || norm == NormChoice::Layernorm)
 }
 
-/// Returns whether both read images or audio, or neither does.
+/// Returns true if both read images or audio, or neither does.
 fn same_input(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     NO_TEXT.iter().any(|key| config.contains_key(*key)) == architecture.stem.is_some()
 }
@@ -185,7 +186,7 @@ mod tests {
         similar(&config(text), Options::default())
     }
 
-    /// Configs of models that are not read, shortened; of each one key shows that its blocks are others.
+    /// Shortened configs of models that are not read. One key of each shows that its blocks are different.
     #[test]
     fn families_with_other_blocks_are_not_named() {
         let shape = r#""hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96"#;
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(named(&format!("{{{shape}, \"vocab_size\": 100}}")), [""; 0]);
     }
 
-    /// Published configs without their model_type: their own family is the nearest, or among the nearest.
+    /// The family of most published configs without `model_type` is the nearest, or among the nearest.
     #[test]
     fn published_configs_are_those_of_their_own_family() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/models/zoo");

@@ -51,7 +51,7 @@ fn errors_name_the_key_or_the_kind() {
     assert!(got.starts_with("feed_forward_proj must be an activation that is computed, got \"(relu\""), "{got}");
 }
 
-/// Configs of models that are not known, shortened: which family they are like is seen by their keys alone.
+/// Shortened configs of models that are not known. The similar family is found by their keys alone.
 #[test]
 fn unknown_models_are_told_which_family_has_their_keys() {
     let nearest = |text: &str| match import(text, &Options::default()).unwrap_err() {
@@ -170,7 +170,8 @@ fn keys_that_change_no_signal_are_not_told() {
     }
 }
 
-/// Angles and the factor on cosines and sines as `ROPE_INIT_FUNCTIONS` of transformers 5.24.0 computes them, of heads of 16.
+/// Angles and the factor on cosines and sines as `ROPE_INIT_FUNCTIONS` of transformers 5.24.0 computes them, for heads
+/// of width 16.
 #[test]
 fn frequencies_are_those_of_the_library() {
     const BASE: &str = r#""model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
@@ -207,7 +208,7 @@ fn frequencies_are_those_of_the_library() {
     }
 }
 
-/// Scale, cap, bias and what is before the head, as read from the modules of transformers 5.24.
+/// Scale, cap and bias of heads and the layers before them, as read from the modules of transformers 5.24.
 #[test]
 fn heads_are_those_of_the_modules() {
     let last = |text: &str| {
@@ -250,7 +251,7 @@ fn text_configs_are_followed() {
     assert_eq!(vision.architecture.seq_len, 14 * 14);
 }
 
-/// GPT-2's residual projections: read from the library in its three behaviours.
+/// GPT-2's residual projections, as read from the library in its three behaviours.
 #[test]
 fn versions_differ_where_the_library_does() {
     let std = |version, text: &str| {
@@ -350,7 +351,7 @@ proptest! {
     }
 }
 
-/// Mistral 7B since 0.2.
+/// Mistral 7B has no window since 0.2.
 #[test]
 fn no_window_where_the_config_says_null() {
     let windows = |text: &str| import(text, &Options::default()).expect("a model").architecture.windows;
@@ -358,14 +359,14 @@ fn no_window_where_the_config_says_null() {
     assert!(windows(r#"{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": null}"#).is_empty());
 }
 
-/// Options with the family that a message names behind `--as`.
+/// Returns options with the family that a message names after `--as`.
 fn named_in(message: &str) -> Options {
     let (_, rest) = message.split_once("--as ").expect("a family");
     let name = rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().expect("a name");
     Options { family: Some(family(name).expect("a known one")), ..Options::default() }
 }
 
-/// Every structure that is not computed has a reason and says what to do, also behind the key of a half.
+/// Every structure that is not computed has a reason and advice, also under the key of a half.
 #[test]
 fn structures_that_are_not_computed_are_named() {
     let expected = [
@@ -403,7 +404,7 @@ fn blocks_without_experts_are_those_of_the_config() {
     assert_eq!(dense("[-1]").unwrap_err().to_string(), "mlp_only_layers must be numbers of blocks, got [-1]");
 }
 
-/// What the prediction leaves out of structures that it has.
+/// Parts of known structures that the prediction leaves out.
 #[test]
 fn warnings_name_the_keys_that_are_left_out() {
     let warnings = |text: &str| imported(text).warnings;

@@ -1,4 +1,4 @@
-//! Blocks of a network of which a checkpoint holds nothing.
+//! Blocks of a network that are absent from a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,19 +9,19 @@ use crate::huggingface::Held;
 /// Blocks of one stack that are not in the checkpoint at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbsentBlocks {
-    /// The beginning of the names of the stack's tensors, relative to the base model; none where the network has one
-    /// stack.
+    /// The beginning of the names of the stack's tensors, relative to the base model; `None` if the network has only
+    /// one stack.
     pub stack: Option<String>,
-    /// Their numbers.
+    /// The numbers of the blocks.
     pub numbers: BTreeSet<usize>,
-    /// How many blocks the stack has.
+    /// The number of blocks of the stack.
     pub of: usize,
-    /// Names of their tensors.
+    /// The names of the tensors of the absent blocks.
     pub tensors: Vec<String>,
 }
 
 impl AbsentBlocks {
-    /// Finds them among all tensors that a network has, given those that are absent.
+    /// Finds the absent blocks among all tensors that a network has, given the absent tensors.
     pub(super) fn all(expected: &[&Held], absent: &[&Held]) -> Vec<Self> {
         let absent: HashSet<&str> = absent.iter().map(|held| held.name.as_str()).collect();
         let mut blocks: BTreeMap<(&str, usize), Vec<&Held>> = BTreeMap::new();
@@ -49,7 +49,7 @@ impl AbsentBlocks {
         found
     }
 
-    /// `blocks 2–3 of 4`, with the stack where the network has several.
+    /// Returns `blocks 2–3 of 4`, with the stack if the network has several.
     pub fn place(&self) -> String {
         let Self { stack, numbers, of, .. } = self;
         let noun = if numbers.len() == 1 { "block" } else { "blocks" };

@@ -1,4 +1,4 @@
-//! Adapters of low rank (LoRA), as the library PEFT saves them.
+//! Low-rank adapters (LoRA), as the library PEFT saves them.
 //!
 //! # Formula
 //!
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! where A is [r, in], B [out, r] and α is `lora_alpha`. At the start B is zero, so that W' = W. The first step moves B
-//! alone, because the gradient of A is a multiple of B. Of an embedding A is zero and B is N(0, 1).
+//! alone, because the gradient of A is a multiple of B. For an embedding, A is zero and B is N(0, 1).
 //!
 //! # Source
 //!
@@ -55,14 +55,14 @@ struct Pair {
     module: String,
     a: Entry,
     b: Entry,
-    /// c.
+    /// The scaling c.
     scaling: f64,
     /// True for the pair of an embedding.
     is_table: bool,
 }
 
 impl Adapter {
-    /// The adapter that a checkpoint is; none of other checkpoints.
+    /// Returns the adapter that a checkpoint holds; `None` for other checkpoints.
     pub fn of(checkpoint: &Checkpoint) -> Result<Option<Self>, CheckpointError> {
         let by_name: HashMap<&str, &Entry> =
             checkpoint.entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
@@ -87,7 +87,7 @@ impl Adapter {
         Ok(Some(Self { pairs: pairs.collect(), config }))
     }
 
-    /// Describes it in a sentence: base model, modules, rank and scaling.
+    /// Describes the adapter in a sentence: base model, modules, rank and scaling.
     pub fn description(&self) -> String {
         let base = self.config.base_model_name_or_path.as_deref().unwrap_or("another model");
         let extent = |values: &dyn Fn(&Pair) -> f64| {
@@ -103,7 +103,7 @@ impl Adapter {
         )
     }
 
-    /// Its tensors and their initialisation by PEFT, as far as the config says that it is the default or Gaussian.
+    /// Returns the tensors with their initialisation by PEFT, if the config says that it is the default or Gaussian.
     pub fn held(&self) -> Vec<Held> {
         let halves =
             |pair: &'_ Pair| [(pair.a.clone(), self.start_of_a(pair)), (pair.b.clone(), self.start_of_b(pair))];
@@ -127,7 +127,8 @@ impl Adapter {
         Some(if pair.is_table && start == Init::Zero { Init::Normal { std: 1.0 } } else { Init::Zero })
     }
 
-    /// Findings about the adapter alone: those of its tensors, with one line for all that must be zero and are not.
+    /// Returns the findings about the adapter alone: the findings about its tensors, with a single one for all factors
+    /// that must be zero and are not.
     pub fn findings(&self, inspection: &Inspection) -> Vec<Finding> {
         let zeros: HashSet<String> = self.pairs.iter().map(|pair| starred(&pair.zero().name)).collect();
         let is_own = |finding: &Finding| match finding.problem {
@@ -143,7 +144,7 @@ impl Adapter {
         findings
     }
 
-    /// Factors that must be zero and are not.
+    /// Returns the finding about factors that must be zero and are not, if there are any.
     fn moved(&self, inspection: &Inspection) -> Option<Finding> {
         let sizes = sizes(inspection);
         let size = |pair: &Pair| sizes.get(pair.zero().name.as_str()).copied().filter(|size| *size > 0.0);
@@ -167,7 +168,7 @@ impl Adapter {
         })
     }
 
-    /// Modules whose factors are both zero.
+    /// Returns the finding about modules whose factors are both zero, if there are any.
     fn dead(&self, inspection: &Inspection) -> Option<Finding> {
         let sizes = sizes(inspection);
         let is_zero = |entry: &Entry| sizes.get(entry.name.as_str()).is_some_and(|size| *size <= 0.0);
@@ -187,7 +188,7 @@ impl Adapter {
         })
     }
 
-    /// A sentence about how the adapter opens, where it is as fresh ones are.
+    /// Returns a sentence about the start of training, if the adapter is like a fresh one.
     pub fn opening(&self, inspection: &Inspection) -> Option<String> {
         let is_fresh = self.moved(inspection).is_none() && self.dead(inspection).is_none();
         is_fresh.then(|| {
@@ -201,7 +202,7 @@ impl Adapter {
     pub fn merge_into(&self, base: &mut Checkpoint) -> Result<(), CheckpointError> {
         for Pair { module, a, b, scaling, is_table } in &self.pairs {
             let name = format!("{module}.weight");
-            // A base checkpoint may be without the beginning of the names.
+            // The names in a base checkpoint may lack the beginning of the path of the module.
             let is_end = |entry: &&Entry| entry.name == name || name.ends_with(&format!(".{}", entry.name));
             let found = base.entries.iter().find(is_end).map_or(name.clone(), |entry| entry.name.clone());
             let transposed = *is_table || self.config.fan_in_fan_out == Some(true);
@@ -212,14 +213,14 @@ impl Adapter {
 }
 
 impl Pair {
-    /// The factor that is zero in a fresh adapter.
+    /// Returns the factor that is zero in a fresh adapter.
     fn zero(&self) -> &Entry {
         if self.is_table { &self.a } else { &self.b }
     }
 }
 
 impl Config {
-    /// The config next to the tensors; without one all keys have PEFT's defaults.
+    /// Reads the config next to the tensors; without one all keys have PEFT's defaults.
     fn next_to(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
         let path = checkpoint.path.with_file_name("adapter_config.json");
         let Ok(text) = fs::read_to_string(&path) else { return Ok(Self::default()) };
@@ -236,7 +237,7 @@ impl Config {
     }
 }
 
-/// √E w² of every tensor.
+/// Returns √E w² of every tensor, by its name.
 fn sizes(inspection: &Inspection) -> HashMap<&str, f64> {
     let size = |reading: &'_ Reading| reading.spread.root_mean_square();
     inspection.readings.iter().filter_map(|reading| Some((reading.tensor.as_str(), size(reading)?))).collect()

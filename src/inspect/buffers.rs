@@ -5,12 +5,12 @@ const BUFFERS: [&str; 5] = ["attn.bias", "attention.bias", "masked_bias", "inv_f
 /// Endings of the names of parameters that start as a fixed sequence: the decay rates of Mamba, ln 1 to ln n.
 const SEQUENCES: [&str; 2] = ["A_log", "A_logs"];
 
-/// True if a tensor of this name is a buffer.
+/// Returns true if a tensor of this name is a buffer.
 pub(super) fn is_buffer(pattern: &str) -> bool {
     BUFFERS.iter().any(|name| pattern.ends_with(name))
 }
 
-/// True if a tensor of this name is the same in all blocks, or in all rows, as it should be.
+/// Returns true if a tensor of this name is the same in all blocks, or in all rows, as it should be.
 pub(super) fn is_fixed(pattern: &str) -> bool {
     is_buffer(pattern) || SEQUENCES.iter().any(|name| pattern.ends_with(name))
 }

@@ -2,9 +2,9 @@
 //!
 //! # Formula
 //!
-//! The distance between a tensor with √E w² = s and fourth moment κs⁴ and a scheme's σ and κ_σ is
-//! √(ln²(s/σ) + (¼ ln(κ/κ_σ))²): that of the sizes of a typical and of a large entry. Tensors of the same name in
-//! all blocks count once, as the mean of the squares of theirs.
+//! A tensor has √E w² = s and the fourth moment κs⁴, a scheme has σ and κ_σ. The distance between the two is
+//! √(ln²(s/σ) + (¼ ln(κ/κ_σ))²), which compares the sizes of a typical and of a large entry. Tensors of the same name
+//! in all blocks count once, with the mean of the squares of their distances.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,43 +16,43 @@ use crate::huggingface::{Held, Names, Start};
 use crate::schemes::{SCHEMES, Scheme};
 use sigprop_stack::{Init, parameters};
 
-/// Zeros beside a tensor that is not zero count as this factor.
+/// The ratio that is assumed where either the tensor or the scheme is zero and the other is not.
 const NOTHING: f64 = 1000.0;
 
-/// A scheme and how far a checkpoint is from it.
+/// A scheme, and the distance of a checkpoint from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resemblance {
     /// The scheme, with its arguments.
     pub scheme: String,
-    /// Root of the mean square of the distances of all tensors that are drawn, as a factor: 1 is the scheme itself.
+    /// The root mean square distance of all sampled tensors, as a factor: 1 is the scheme itself.
     pub factor: f64,
 }
 
-/// A scheme written into an architecture, under a name.
+/// The initialisation of a network by a scheme, under a name.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What it is called.
+    /// The name of the candidate.
     pub name: String,
-    /// What it says of every part of every tensor.
+    /// The initialisation of every part of every tensor, by the name of its parameter.
     starts: HashMap<String, Start>,
 }
 
 impl Candidate {
-    /// None if the scheme is not defined for the architecture.
+    /// Applies a scheme to an architecture; `None` if the scheme is not defined for it.
     pub fn new(name: &str, architecture: &Architecture, names: &Names, scheme: &Scheme) -> Option<Self> {
         let stack = assemble(architecture, scheme, &Input::default(), &Run::default()).ok()?.stack;
         Some(Self::of(name, &names.held(&parameters(&stack).ok()?)))
     }
 
-    /// What these tensors start with.
+    /// Returns the candidate that initialises tensors as given.
     pub fn of(name: &str, held: &[Held]) -> Self {
         let parts = held.iter().flat_map(|held| &held.parts);
         let starts = parts.map(|part| (part.parameters[0].clone(), part.start)).collect();
         Self { name: name.to_owned(), starts }
     }
 
-    /// Every scheme that needs no arguments and is defined for the architecture, and one standard deviation for all
-    /// of its tensors, the median of those measured, to two digits.
+    /// Returns every scheme that needs no arguments and is defined for the architecture. One more candidate has one
+    /// standard deviation for all tensors: the median of the measured ones, to two digits.
     pub fn known(architecture: &Architecture, names: &Names, readings: &[Reading]) -> Vec<Self> {
         let named =
             SCHEMES.iter().filter(|about| about.name != "hf").filter_map(|about| Scheme::parse(about.name).ok());
@@ -61,9 +61,9 @@ impl Candidate {
         schemes.iter().filter_map(|scheme| Self::new(&scheme.to_string(), architecture, names, scheme)).collect()
     }
 
-    /// How far the readings are from it.
+    /// Returns the distance of the readings from the candidate; `None` if no tensor can be compared.
     pub fn resemblance(&self, readings: &[Reading]) -> Option<Resemblance> {
-        // In one order, so that sums are the same whenever terms are.
+        // A fixed order gives equal sums for equal terms.
         let mut tensors: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for reading in readings {
             let Some(part) = &reading.part else { continue };
@@ -91,7 +91,7 @@ fn square_of_distance(spread: &Spread, init: Init) -> Option<f64> {
     Some(size * size + shape * shape)
 }
 
-/// Of the standard deviations of matrices.
+/// Returns the median of the standard deviations of matrices.
 fn median(readings: &[Reading]) -> Option<f64> {
     let matrices = readings.iter().filter(|reading| reading.part.is_some() && reading.shape[1] > 1);
     let mut stds: Vec<f64> = matrices.filter_map(|reading| reading.spread.std()).filter(|std| *std > 0.0).collect();

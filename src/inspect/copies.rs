@@ -2,52 +2,54 @@
 //!
 //! # Method
 //!
-//! Equal tensors are found by their hashes; correlated ones ([`Fingerprint`](super::Fingerprint)) among tensors of one
-//! name over all blocks and experts, and among all tensors of one shape of a block. Where one name has thousands of
-//! tensors, as experts have, each is compared with its neighbours alone.
+//! Equal tensors are found by their hashes. Correlated tensors are found by samples of their entries
+//! ([`Fingerprint`](super::Fingerprint)), among tensors of one name over all blocks and experts, and among all tensors
+//! of one shape in a block. If a name has thousands of tensors, as experts have, each is compared with its neighbours
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Reading;
 use super::buffers::is_fixed;
 
-/// Pairs that are compared under one name.
+/// The largest number of pairs that are compared under one name.
 const PAIRS: usize = 1 << 22;
 
 /// Tensors that are not independent of each other.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Copies {
-    /// Titles of the tensors: of one name, those of several blocks; of several, each like the others of its block.
+    /// The titles of the tensors. Over blocks, tensors of each title depend on each other; within a block, tensors of
+    /// one title depend on tensors of the other.
     pub(super) titles: Vec<String>,
-    /// The blocks in which they are.
+    /// The blocks of these tensors.
     pub(super) blocks: BTreeSet<usize>,
-    /// Whether blocks repeat each other, else tensors of a block do.
+    /// True if blocks repeat each other, false if tensors of one block do.
     pub(super) is_over_blocks: bool,
-    /// The weakest of their correlations; 1 if they are equal.
+    /// The weakest correlation between the tensors; 1 if they are equal.
     pub(super) correlation: f64,
 }
 
-/// All of those that hold something of the network, or of all if nothing is known of any.
+/// Returns all copies among the tensors of the network, or among all tensors if no network is known.
 pub(super) fn copies(readings: &[Reading]) -> Vec<Copies> {
     let mut seen = HashSet::new();
     let is_known = readings.iter().any(|reading| reading.part.is_some());
     let of_interest = readings.iter().filter(|reading| match &reading.part {
-        // Tied tables stand in a checkpoint under several names.
+        // Tied tables are in a checkpoint under several names.
         Some(part) => seen.insert((&part.parameters[0], part.expert)),
         None => !is_known,
     });
     let is_drawn = |reading: &&Reading| reading.fingerprint.is_some() && !is_fixed(&reading.pattern);
     let readings: Vec<&Reading> = of_interest.filter(is_drawn).collect();
     let mut found = over_blocks(&readings);
-    // Without a network, equal tables outside of all blocks are taken for tied ones.
+    // Without a network, equal tables outside of all blocks are taken to be tied.
     let is_tied = |copies: &Copies| !is_known && copies.blocks.is_empty() && copies.is_equal();
     found.extend(within_blocks(&readings).into_iter().filter(|copies| !is_tied(copies)));
     found
 }
 
-/// The correlation of two tensors, if they depend on each other.
+/// Returns the correlation of two tensors, if they depend on each other.
 fn dependence(one: &Reading, other: &Reading) -> Option<f64> {
-    /// Vectors of fewer entries may be equal by chance.
+    /// The least number of entries; shorter vectors may be equal by chance.
     const FEWEST: u64 = 8;
     let (a, b) = (one.fingerprint.as_ref()?, other.fingerprint.as_ref()?);
     if one.shape != other.shape || one.spread.count < FEWEST {
@@ -56,7 +58,8 @@ fn dependence(one: &Reading, other: &Reading) -> Option<f64> {
     if a.hash == b.hash { Some(1.0) } else { a.correlation(b) }
 }
 
-/// Tensors of one name that depend on each other. Names that do in the same blocks are one finding.
+/// Returns the tensors of one name that depend on each other. Names whose tensors do so in the same blocks are one
+/// finding.
 fn over_blocks(readings: &[&Reading]) -> Vec<Copies> {
     let mut by_title: BTreeMap<String, Vec<&Reading>> = BTreeMap::new();
     for reading in readings {
@@ -78,7 +81,7 @@ fn over_blocks(readings: &[&Reading]) -> Vec<Copies> {
     found
 }
 
-/// Blocks whose tensors depend on each other, and the weakest correlation that links them.
+/// Returns sets of blocks whose tensors depend on each other, and the weakest correlation that links them.
 fn groups(members: &[&Reading]) -> Vec<(BTreeSet<usize>, f64)> {
     let window = (PAIRS / members.len()).max(1);
     let mut group: Vec<usize> = (0..members.len()).collect();
@@ -105,7 +108,7 @@ fn groups(members: &[&Reading]) -> Vec<(BTreeSet<usize>, f64)> {
     sets.into_iter().map(|(label, blocks)| (blocks, weakest[label])).collect()
 }
 
-/// Tensors of different names of one block that depend on each other.
+/// Returns the tensors of different names in one block that depend on each other.
 fn within_blocks(readings: &[&Reading]) -> Vec<Copies> {
     let mut by_block: BTreeMap<_, Vec<&Reading>> = BTreeMap::new();
     for reading in readings {
@@ -142,7 +145,7 @@ fn is_one(correlation: f64) -> bool {
 }
 
 impl Copies {
-    /// Whether they are equal, entry by entry.
+    /// Returns true if the tensors are equal, entry by entry.
     pub(super) fn is_equal(&self) -> bool {
         is_one(self.correlation)
     }

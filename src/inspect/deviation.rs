@@ -1,9 +1,9 @@
-//! How far a tensor is from what a scheme draws.
+//! The deviation of a tensor from its initialisation by a scheme.
 //!
 //! # Formula
 //!
-//! The standard deviation s of n independent draws of standard deviation σ and kurtosis κ has the standard error
-//! σ √((κ − 1)/4n), their mean σ/√n:
+//! Let n independent samples have the standard deviation σ and the kurtosis κ. Then their measured standard deviation s
+//! has the standard error σ √((κ − 1)/4n), and their mean has σ/√n:
 //!
 //! ```text
 //! z = (s − σ)/(σ √((κ − 1)/4n))       z of the mean = mean √n/σ
@@ -12,27 +12,29 @@
 use super::spread::Spread;
 use crate::huggingface::Start;
 
-/// A tensor deviates if |z| is above, which one in 1.7 million of those that follow their scheme reach,
+/// The |z| above which a tensor deviates, if the deviation is also above [`VISIBLE`]. One in 1.7 million tensors that
+/// follow their scheme exceeds it.
 const BEYOND: f64 = 5.0;
-/// and the deviation of its standard deviation, or its mean, is above this share of the scheme's. Rounding to
-/// bf16 changes less.
+/// The deviation of the standard deviation, or of the mean, above which a tensor deviates, as a share of the scheme's
+/// value. Rounding to bf16 changes less.
 const VISIBLE: f64 = 0.01;
 
-/// A measured tensor beside a scheme.
+/// A measured tensor compared with a scheme.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deviation {
-    /// What the scheme says.
+    /// The initialisation by the scheme.
     pub start: Start,
-    /// Measured standard deviation over that of the scheme; of constants, measured mean over theirs. None of zeros.
+    /// The measured standard deviation over the scheme's; for constants, the measured mean over the constant. `None` if
+    /// the scheme has zeros.
     pub ratio: Option<f64>,
-    /// z of the standard deviation, or of the mean if that is further away; none of constants.
+    /// z of the standard deviation, or of the mean if that is further from zero; `None` for constants.
     pub z: Option<f64>,
-    /// Whether it is not what the scheme says.
+    /// True if the tensor differs from the scheme.
     pub deviates: bool,
 }
 
 impl Deviation {
-    /// None of nothing.
+    /// Compares a tensor with its initialisation; `None` if it has no finite entries.
     pub fn of(spread: &Spread, start: Start) -> Option<Self> {
         let std = spread.std()?;
         let n = spread.count as f64;
@@ -60,8 +62,8 @@ impl Deviation {
         Self { start, ratio, z: None, deviates }
     }
 
-    /// The share by which it is off: of the standard deviation, or of the mean in standard deviations; of constants, of
-    /// their mean; infinite where zeros are not zero.
+    /// Returns the relative deviation of the standard deviation, or of the mean in standard deviations. For constants
+    /// it is the relative deviation of the mean, and infinite if zeros are not zero.
     pub fn share(&self, spread: &Spread) -> f64 {
         let mean = match self.start {
             Start::Drawn(init) if init.std() > 0.0 => spread.mean / init.std(),
@@ -85,7 +87,7 @@ mod tests {
         Spread::of(&[std, -std].repeat(200))
     }
 
-    /// n = 400: the standard error of a normal tensor's standard deviation is σ/√800.
+    /// The standard error of a normal tensor's standard deviation is σ/√800 for n = 400.
     #[test]
     fn z_is_that_by_hand() {
         let of = |std| Deviation::of(&numbers(std), Start::Drawn(Init::Normal { std: 0.02 })).expect("numbers");

@@ -1,12 +1,12 @@
-//! Names that tell why nothing was matched.
+//! Examples of names that were not matched, from which the reason can be seen.
 
 use std::collections::HashSet;
 
 use super::{Inspection, starred};
 
 impl Inspection {
-    /// A few parameters of the network that no tensor holds, and a few tensors that are none of its parameters, with
-    /// `*` for numbers.
+    /// Returns a few parameters of the network that no tensor holds, and a few tensors that are not parameters of the
+    /// network, with `*` for numbers.
     pub fn unmatched(&self) -> (Vec<String>, Vec<String>) {
         (examples(&self.missing), examples(&self.unknown))
     }

@@ -1,33 +1,33 @@
-//! What is wrong with a checkpoint: statements, the gravest first.
+//! Findings: statements about problems of a checkpoint, the gravest first.
 
 use std::collections::BTreeSet;
 
 use super::{Group, Reading};
 use crate::numerals::short;
 
-/// What a finding is about.
+/// The kind of problem that a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Problem {
     /// Entries are infinite or not numbers.
     NotFinite,
-    /// Tensors, or rows or columns of one, are equal or correlated.
+    /// Tensors, or rows or columns of one tensor, are equal or correlated.
     Copies,
-    /// A part of a trained checkpoint is as the scheme draws it.
+    /// A part of a trained checkpoint is as the scheme samples it.
     Fresh,
-    /// Standard deviation or mean is not what the scheme draws.
+    /// The standard deviation or the mean differs from the scheme's.
     Deviation,
-    /// Kurtosis or largest entry is not what the scheme's distribution allows.
+    /// The kurtosis or the largest entry does not agree with the scheme's distribution.
     Tails,
-    /// Rows of a table or a head are of another size than the rest, or zeros.
+    /// Rows of a table or a head differ in size from the rest, or are zeros.
     Rows,
     /// Parameters of the network are not in the checkpoint.
     Missing,
-    /// Tensors of the checkpoint are not of the network.
+    /// Tensors of the checkpoint do not belong to the network.
     Unknown,
 }
 
 impl Problem {
-    /// All of them.
+    /// All kinds of problems.
     pub const ALL: [Self; 8] = [
         Self::NotFinite,
         Self::Copies,
@@ -39,7 +39,7 @@ impl Problem {
         Self::Unknown,
     ];
 
-    /// Name in flags, CSV and JSON.
+    /// Returns the name in flags, CSV and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotFinite => "not-finite",
@@ -53,7 +53,7 @@ impl Problem {
         }
     }
 
-    /// What it is, for help texts.
+    /// Returns a description for help texts.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::NotFinite => "entries that are infinite or not numbers",
@@ -71,26 +71,28 @@ impl Problem {
 /// A statement about tensors of one name, or of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is about.
+    /// The kind of problem.
     pub problem: Problem,
-    /// Names in the checkpoint with `*` for numbers, and of which part; of what is missing or unknown, names.
+    /// The names in the checkpoint with `*` for numbers, followed by the part if a tensor holds several. Missing and
+    /// unknown tensors are listed by name.
     pub tensors: Vec<String>,
-    /// The blocks where it is so; empty for what is in no block.
+    /// The blocks where the problem occurs; empty for tensors outside of blocks.
     pub blocks: Vec<usize>,
     /// The statement.
     pub text: String,
-    /// Number of entries that are not finite; share of the deviation; weakest correlation, or share of lines that are
-    /// copies; number of rows; kurtosis; number of tensors.
+    /// The size of the problem, by its kind: the number of entries that are not finite; the relative deviation; the
+    /// weakest correlation, or the share of lines that are copies; the number of rows; the kurtosis; the number of
+    /// tensors.
     pub value: f64,
 }
 
-/// `0.01`, or `0.01…0.02`.
+/// Returns a range as text: `0.01`, or `0.01…0.02`.
 pub(crate) fn range((low, high): (f64, f64)) -> String {
     let (low, high) = (short(low), short(high));
     if low == high { low } else { format!("{low}…{high}") }
 }
 
-/// The first names of a list.
+/// Returns the first names of a list as text, and the number of the others.
 pub fn some(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -101,7 +103,7 @@ pub fn some(names: &[String]) -> String {
     }
 }
 
-/// The blocks of a finding, out of how many.
+/// The blocks of a finding, and the number of all blocks.
 pub(super) struct Place {
     pub(super) blocks: BTreeSet<usize>,
     pub(super) of: usize,
@@ -112,7 +114,7 @@ impl Place {
         Self::among(readings, n_blocks(group))
     }
 
-    /// The blocks of readings, out of a known number.
+    /// Returns the blocks of readings, out of a known number.
     pub(super) fn among<'r>(readings: impl IntoIterator<Item = &'r Reading>, of: usize) -> Self {
         Self { blocks: readings.into_iter().filter_map(Reading::block).collect(), of }
     }
@@ -127,7 +129,7 @@ impl Place {
     }
 }
 
-/// ` in block 3 of 12`, ` in blocks 0–2, 7 of 12`, ` in all 12 blocks`; nothing of what is in no block.
+/// Writes ` in block 3 of 12`, ` in blocks 0–2, 7 of 12` or ` in all 12 blocks`, and nothing outside of blocks.
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match (self.blocks.len(), self.of) {
@@ -140,12 +142,12 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// How many blocks have tensors of this name.
+/// Returns the number of blocks that have tensors of this name.
 pub(super) fn n_blocks(group: &Group) -> usize {
     group.readings.iter().filter_map(|(reading, _)| reading.block()).collect::<BTreeSet<_>>().len()
 }
 
-/// `0–2, 7`.
+/// Returns numbers as ranges: `0–2, 7`.
 pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
     let numbers: Vec<usize> = numbers.iter().copied().collect();
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);

@@ -1,4 +1,4 @@
-//! The findings of an inspection, tensor by tensor and in the whole.
+//! The findings of an inspection, about single tensors and about the whole checkpoint.
 
 use super::buffers::is_fixed;
 use super::copies::{Copies, copies};
@@ -10,7 +10,7 @@ use crate::huggingface::Start;
 use crate::numerals::{grouped, short};
 
 impl Inspection {
-    /// All findings; `scheme` is what the network is compared with.
+    /// Returns all findings; `scheme` is the scheme that the network is compared with.
     pub fn findings(&self, scheme: &str) -> Vec<Finding> {
         let groups = Group::all(&self.readings);
         let mut findings: Vec<Finding> = Vec::new();
@@ -78,7 +78,8 @@ fn copied(copies: &Copies, groups: &[Group]) -> Finding {
     }
 }
 
-/// Rows or columns of one tensor that repeat, in the block where most do.
+/// Returns the finding about rows or columns of one tensor that repeat, for the block where the repetition is
+/// strongest.
 fn repeated(group: &Group) -> Option<Finding> {
     if is_fixed(group.pattern) {
         return None;
@@ -108,7 +109,7 @@ fn repeated(group: &Group) -> Option<Finding> {
     Some(place.finding(Problem::Copies, group, text, value))
 }
 
-/// Rows of another size: `rows 2104 to 2111 have std 1, the others 0.02`.
+/// Returns the finding about rows of another size: `rows 2104 to 2111 have std 1, the others 0.02`.
 fn other_rows(group: &Group) -> Option<Finding> {
     let affected =
         |(reading, _): &(&Reading, _)| reading.rows.as_ref().is_some_and(|rows| rows.named().next().is_some());
@@ -177,9 +178,9 @@ fn tailed(group: &Group, scheme: &str) -> Option<Finding> {
     Some(place.finding(Problem::Tails, group, text, *kurtosis))
 }
 
-/// Returns true of a mean that is worth naming.
+/// Returns true if the mean is large enough to be reported.
 fn has_visible_mean(group: &Group) -> bool {
-    /// In standard deviations.
+    /// The smallest mean that is reported, in standard deviations.
     const VISIBLE: f64 = 0.05;
     group.spread.std().is_some_and(|std| group.spread.mean.abs() > VISIBLE * std)
 }

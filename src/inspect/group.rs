@@ -1,23 +1,23 @@
-//! The same tensor of all blocks.
+//! Groups of readings: the same tensor of all blocks.
 
 use super::{Deviation, Reading, Spread};
 use crate::huggingface::Start;
 
-/// Readings of one name, numbers of blocks and experts left out.
+/// The readings of one name, without the numbers of blocks and experts.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
     /// Name of the tensor in the checkpoint, with `*` for numbers.
     pub pattern: &'a str,
-    /// What of ours it is, with `*` for the number of the block; none if that is not known.
+    /// The name of the parameter in the network, with `*` for the number of the block; `None` if it is not known.
     pub parameter: Option<&'a str>,
-    /// The readings, with how each deviates.
+    /// The readings with their deviations.
     pub readings: Vec<(&'a Reading, Option<Deviation>)>,
-    /// All entries of all readings together that are judged.
+    /// The statistics of all judged entries of all readings together.
     pub spread: Spread,
 }
 
 impl<'a> Group<'a> {
-    /// Groups in the order of their first readings.
+    /// Returns the groups in the order of their first readings.
     pub fn all(readings: &'a [Reading]) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         let mut places = std::collections::HashMap::new();
@@ -36,19 +36,19 @@ impl<'a> Group<'a> {
         groups
     }
 
-    /// The name in the checkpoint, and which part of it, if it holds several.
+    /// Returns the name in the checkpoint, followed by the part if the tensor holds several.
     pub fn title(&self) -> String {
         self.readings[0].0.title()
     }
 
-    /// Those that deviate.
+    /// Returns the readings that deviate.
     pub fn deviating(&self) -> impl Iterator<Item = (&'a Reading, Deviation)> {
         self.readings
             .iter()
             .filter_map(|(reading, deviation)| Some((*reading, deviation.filter(|found| found.deviates)?)))
     }
 
-    /// The smallest and the largest standard deviation that the scheme says, constants having none.
+    /// Returns the smallest and the largest standard deviation of the scheme; constants have none.
     pub fn scheme_stds(&self) -> Option<(f64, f64)> {
         let stds = self.readings.iter().filter_map(|(_, deviation)| match deviation.as_ref()?.start {
             Start::Drawn(init) => Some(init.std()),
@@ -59,13 +59,14 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The z that is furthest from zero.
+    /// Returns the z that is furthest from zero.
     pub fn worst_z(&self) -> Option<f64> {
         let zs = self.readings.iter().filter_map(|(_, deviation)| deviation.as_ref()?.z);
         zs.max_by(|a, b| a.abs().total_cmp(&b.abs()))
     }
 
-    /// The largest singular value over that of a random matrix of the same size, where it is largest.
+    /// Returns the largest ratio, over all readings, of the largest singular value to that of a random matrix of the
+    /// same size.
     pub fn singular_ratio(&self) -> Option<f64> {
         let ratios = self.readings.iter().filter_map(|(reading, _)| {
             let random = reading.random_singular_value().filter(|random| *random > 0.0)?;

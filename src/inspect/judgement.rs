@@ -1,21 +1,21 @@
-//! What follows from a checkpoint: the verdict over its prediction, where that can be trusted.
+//! The judgement of a checkpoint: the verdict on its prediction, if the prediction can be trusted.
 
 use super::{Finding, Inspection, Omission, Problem};
 use crate::caveat::{Caveat, Condition};
 use crate::numerals::grouped;
 use crate::verdict::{Grade, Verdict};
 
-/// The verdict over a checkpoint.
+/// The verdict on a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// Whether the network can be trained; none where its prediction cannot be trusted.
+    /// The grade of the network; `None` if there is no prediction, or none that can be trusted.
     pub grade: Option<Grade>,
     /// The grade and its reasons in a few words.
     pub headline: String,
 }
 
 impl Judgement {
-    /// Judges by the findings and, where there is a prediction, by its verdict and the parts that it leaves out.
+    /// Judges by the findings and, if there is a prediction, by its verdict and the parts that it leaves out.
     pub fn of(findings: &[Finding], inspection: &Inspection, predicted: Option<(&Verdict, &[Omission])>) -> Self {
         let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
         match predicted {
@@ -36,7 +36,7 @@ impl Judgement {
     }
 }
 
-/// The headline where nothing is predicted and all entries are finite.
+/// Returns the headline if nothing is predicted and all entries are finite.
 fn without_network(findings: &[Finding]) -> String {
     let copies = match of_problem(findings, Problem::Copies).count() {
         0 => "no tensors are copies of each other".to_owned(),
@@ -46,9 +46,9 @@ fn without_network(findings: &[Finding]) -> String {
     format!("not judged as a network: all entries are finite, {copies}")
 }
 
-/// Why the prediction may be one of another network.
+/// Returns the reason why the prediction may belong to another network, if there is one.
 fn doubt(findings: &[Finding], inspection: &Inspection, omissions: &[Omission]) -> Option<String> {
-    /// Share of the network's entries that the scheme may stand in for.
+    /// The share of the network's entries that may be missing and taken from the scheme.
     const MISSING: f64 = 0.1;
     let missing = inspection.coverage.missing_share();
     if of_problem(findings, Problem::Copies).next().is_some() {
@@ -67,12 +67,12 @@ fn doubt(findings: &[Finding], inspection: &Inspection, omissions: &[Omission]) 
     }
 }
 
-/// Findings of one kind.
+/// Returns the findings of one kind.
 pub fn of_problem(findings: &[Finding], problem: Problem) -> impl Iterator<Item = &Finding> {
     findings.iter().filter(move |finding| finding.problem == problem)
 }
 
-/// What findings mean for the prediction with the measured sizes of weights.
+/// Returns the caveats that findings imply for the prediction with the measured sizes of weights.
 pub fn caveats(findings: &[Finding], inspection: &Inspection) -> Vec<Caveat> {
     let copies: Vec<&Finding> = of_problem(findings, Problem::Copies).collect();
     let dependent =
@@ -80,10 +80,10 @@ pub fn caveats(findings: &[Finding], inspection: &Inspection) -> Vec<Caveat> {
     dependent.into_iter().chain(heavy_tails(inspection)).collect()
 }
 
-/// Outputs of a linear map are Gaussian as far as the excess kurtosis of its weights over their number per output is
-/// small.
+/// Returns the caveat about linear maps whose outputs are not Gaussian. They are Gaussian if the excess kurtosis of the
+/// weights is small compared with the number of weights per output.
 fn heavy_tails(inspection: &Inspection) -> Option<Caveat> {
-    /// Excess kurtosis of an output.
+    /// The excess kurtosis of an output above which it is reported.
     const VISIBLE: f64 = 0.1;
     let excess = |reading: &&super::Reading| {
         let part = reading.part.as_ref()?;
@@ -96,7 +96,7 @@ fn heavy_tails(inspection: &Inspection) -> Option<Caveat> {
     Some(Caveat::of(site, found.len(), Condition::HeavyTails(*kurtosis, *excess)))
 }
 
-/// `148 of 148 parameters, 124 439 808 entries`.
+/// Returns `148 of 148 parameters, 124 439 808 entries`.
 pub fn coverage(inspection: &Inspection) -> String {
     let super::Coverage { parameters, found, entries, .. } = inspection.coverage;
     format!("{found} of {parameters} parameters, {} entries", grouped(entries))

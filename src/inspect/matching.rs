@@ -1,4 +1,4 @@
-//! Which parameter each tensor of a checkpoint is, and whose names the checkpoint has.
+//! The parameter that each tensor of a checkpoint holds, and the naming convention of the checkpoint.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use crate::huggingface::{Held, Names};
 /// Parameters by the names of tensors.
 pub(super) struct Matching<'a> {
     by_name: HashMap<&'a str, &'a Held>,
-    /// What stands before the names of the base model: `transformer.`, `module._orig_mod.`, nothing.
+    /// The text before the names of the base model: `transformer.`, `module._orig_mod.`, or nothing.
     prefix: &'a str,
 }
 
@@ -22,13 +22,13 @@ impl<'a> Matching<'a> {
         Self { by_name, prefix }
     }
 
-    /// What stands before the names of the base model.
+    /// Returns the text before the names of the base model.
     pub(super) fn prefix(&self) -> &'a str {
         self.prefix
     }
 
-    /// The parameter that a tensor is, and its pattern in the checkpoint. Some names have only the beginning of the
-    /// prefix in front, or nothing: names of one's own are whole.
+    /// Returns the parameter that a tensor holds, and its pattern in the checkpoint. Some names have only the beginning
+    /// of the prefix, or nothing, before them: names given by the user are complete.
     pub(super) fn find(&self, entry: &Entry) -> Option<(&'a Held, String)> {
         beginnings(self.prefix).find_map(|front| {
             let held = self.by_name.get(entry.name.strip_prefix(front)?).copied()?;
@@ -37,8 +37,7 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// Of all names that the parameters of a network may have, those that most tensors of a checkpoint have, the first of
-/// several.
+/// Returns the naming convention under which most tensors of a checkpoint fit a parameter, the first of several.
 pub fn names_of(checkpoint: &Checkpoint, known: Vec<Names>, parameters: &[Parameter]) -> Option<Names> {
     let tensors = |names: &Names| {
         let held = names.held(parameters);
@@ -49,11 +48,11 @@ pub fn names_of(checkpoint: &Checkpoint, known: Vec<Names>, parameters: &[Parame
             .filter(|entry| matching.find(entry).is_some_and(|(held, _)| fits(entry, held)))
             .count()
     };
-    // The last of several is taken.
+    // The last maximum is taken, so the order is reversed.
     known.into_iter().rev().max_by_key(tensors)
 }
 
-/// The first rule for names, with the number of its line, that no tensor follows.
+/// Returns the first rule for names that no tensor follows, with the number of its line.
 pub fn unused_rule<'n>(
     checkpoint: &Checkpoint,
     names: &'n Names,
@@ -65,7 +64,7 @@ pub fn unused_rule<'n>(
     names.rules().find(|(_, name)| found.iter().all(|held| held.pattern != *name))
 }
 
-/// The shortest of those with which most parameters are found.
+/// Returns the shortest of the prefixes with which most parameters are found.
 fn prefix<'c>(checkpoint: &'c Checkpoint, held: &HashMap<&str, &Held>) -> &'c str {
     let mut found: HashMap<&str, HashSet<&str>> = HashMap::new();
     for entry in &checkpoint.entries {
@@ -86,12 +85,12 @@ fn prefix<'c>(checkpoint: &'c Checkpoint, held: &HashMap<&str, &Held>) -> &'c st
     most.unwrap_or_default()
 }
 
-/// What a name begins with, up to one of its dots, the longest first, nothing last.
+/// Returns the beginnings of a name up to each of its dots, the longest first and the empty one last.
 fn beginnings(name: &str) -> impl Iterator<Item = &str> {
     name.rmatch_indices('.').map(|(dot, _)| &name[..=dot]).chain([""])
 }
 
-/// Whether a tensor has the rows of a parameter, and as many entries in each; axes of 1 left out.
+/// Returns true if a tensor has as many rows as a parameter, and as many entries in each; axes of 1 are left out.
 pub(super) fn fits(entry: &Entry, held: &Held) -> bool {
     outline(&entry.shape) == outline(&held.shape)
 }

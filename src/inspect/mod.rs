@@ -1,8 +1,8 @@
-//! What a checkpoint holds, and what it should.
+//! The content of a checkpoint, compared with its expected initialisation.
 //!
-//! [`inspect()`] measures every tensor of floats; beside the parameters that a network has ([`Held`]) it knows which of
-//! ours each holds, how far it is from what the scheme draws, and what is missing. [`with_measured`] writes what was
-//! measured into the network's stack, which can then be predicted like any other.
+//! [`inspect()`] measures every tensor of floats. Given the parameters of a network ([`Held`]), it finds the parameter
+//! that each tensor holds, its deviation from the scheme, and the missing parameters. [`with_measured`] writes the
+//! measured values into the network's stack, which can then be predicted like any other.
 
 mod absent;
 mod adapter;
@@ -58,26 +58,26 @@ pub use spread::Spread;
 pub use stack::with_measured;
 pub use tails::Tails;
 
-/// Everything that was found.
+/// The result of an inspection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
     /// Every tensor of floats, part by part, in the order of the checkpoint.
     pub readings: Vec<Reading>,
-    /// Tensors that hold nothing of the network, in the order of the checkpoint.
+    /// Tensors that hold no part of the network, in the order of the checkpoint.
     pub unknown: Vec<String>,
-    /// Parameters of the network that no tensor holds; patterns where all of a pattern are missing.
+    /// Parameters of the network that no tensor holds; a pattern if all of its parameters are missing.
     pub missing: Vec<String>,
-    /// Blocks of the network of which no tensor is there.
+    /// Blocks of the network without any tensor in the checkpoint.
     pub absent_blocks: Vec<AbsentBlocks>,
-    /// Tensors whose type is no float that is read, with their type.
+    /// Tensors that are not read because their type is not a supported float, with their type.
     pub unread: Vec<(String, String)>,
-    /// How much of the network was compared.
+    /// The extent to which the network was compared.
     pub coverage: Coverage,
 }
 
 impl Inspection {
-    /// The format that most entries are stored in, which training goes on in; bf16 where it is one of eight bits, in which only
-    /// weights are kept.
+    /// Returns the format that most entries are stored in, in which training continues. If it is an eight-bit format,
+    /// in which only weights are kept, this is bf16.
     pub fn format(&self) -> &'static Format {
         let mut entries: BTreeMap<&str, u64> = BTreeMap::new();
         for reading in &self.readings {
@@ -93,26 +93,26 @@ impl Inspection {
     }
 }
 
-/// How much of a network a checkpoint holds.
+/// The extent to which a checkpoint holds a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Parameters of the network, as the checkpoint's library counts tensors.
+    /// The number of parameters of the network, as the checkpoint's library counts tensors.
     pub parameters: usize,
-    /// How many of them are in the checkpoint and were read.
+    /// The number of parameters that are in the checkpoint and were read.
     pub found: usize,
-    /// Entries of those.
+    /// The number of entries of the parameters that were found.
     pub entries: u64,
-    /// Entries of the parameters that are not in the checkpoint.
+    /// The number of entries of the parameters that are not in the checkpoint.
     pub missing_entries: u64,
 }
 
 impl Coverage {
-    /// Whether too few were found to call it a checkpoint of the network: fewer than half.
+    /// Returns true if fewer than half of the parameters were found, too few for a checkpoint of the network.
     pub fn is_poor(&self) -> bool {
         2 * self.found < self.parameters
     }
 
-    /// The share of the network's entries that is not in the checkpoint.
+    /// Returns the share of the network's entries that is not in the checkpoint.
     pub fn missing_share(&self) -> f64 {
         let missing = self.missing_entries as f64;
         if missing > 0.0 { missing / (missing + self.entries as f64) } else { 0.0 }
@@ -120,18 +120,18 @@ impl Coverage {
 }
 
 impl Inspection {
-    /// Names of parameters that are missing outside of absent blocks.
+    /// Returns the names of parameters that are missing outside of absent blocks.
     fn missing_elsewhere(&self) -> Vec<String> {
         let absent: HashSet<&str> =
             self.absent_blocks.iter().flat_map(|blocks| &blocks.tensors).map(String::as_str).collect();
-        // Where all blocks are absent, names are patterns.
+        // If all blocks are absent, names are patterns.
         let patterns: HashSet<String> = absent.iter().map(|name| starred(name)).collect();
         let is_other = |name: &&String| !absent.contains(name.as_str()) && !patterns.contains(name.as_str());
         self.missing.iter().filter(is_other).cloned().collect()
     }
 }
 
-/// Measures a checkpoint; `held` are the parameters that it should have, none if that is not known.
+/// Measures a checkpoint. `held` are the parameters that it should have; `None` if they are not known.
 pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspection, CheckpointError> {
     let held = held.unwrap_or_default();
     let matching = Matching::new(checkpoint, held);
@@ -165,7 +165,7 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
     Ok(Inspection { readings, unknown, missing: names(&expected, &absent), absent_blocks, unread, coverage })
 }
 
-/// Entries of all, tables under several names once.
+/// Returns the number of entries of all tensors; tables under several names count once.
 fn entries_of(held: &[&Held]) -> u64 {
     let mut seen = HashSet::new();
     let first = |held: &Held| held.parts.first().map(|part| (part.parameters[0].clone(), part.expert));
@@ -173,15 +173,15 @@ fn entries_of(held: &[&Held]) -> u64 {
     once.map(|held| held.shape.iter().map(|&axis| axis as u64).product::<u64>()).sum()
 }
 
-/// How many there are, tables under several names once.
+/// Returns the number of tensors; tables under several names count once.
 fn distinct(held: &[&Held]) -> usize {
     let firsts = held.iter().map(|held| held.parts.first().map(|part| (&part.parameters[0], part.expert)));
     firsts.collect::<HashSet<_>>().len()
 }
 
-/// Those of which a part is in none of `found`.
+/// Returns the tensors that have a part in none of `found`.
 fn absent<'h>(held: &[&'h Held], found: &[&Held]) -> Vec<&'h Held> {
-    // Of one expert, or of all.
+    // Each is paired with its expert; `None` means all experts.
     let there: HashSet<(&str, Option<usize>)> = found.iter().flat_map(|held| parameters(held)).collect();
     let named: HashSet<&str> = there.iter().map(|(parameter, _)| *parameter).collect();
     let is_there = |(parameter, expert): (&str, Option<usize>)| match expert {
@@ -191,7 +191,7 @@ fn absent<'h>(held: &[&'h Held], found: &[&Held]) -> Vec<&'h Held> {
     held.iter().copied().filter(|held| !parameters(held).all(is_there)).collect()
 }
 
-/// Their names, or the pattern if all of its names are among them.
+/// Returns the names of the absent tensors, or the pattern if all of its tensors are absent.
 fn names(held: &[&Held], absent: &[&Held]) -> Vec<String> {
     let total = by_pattern(held.iter().copied());
     let missing = by_pattern(absent.iter().copied());
@@ -202,7 +202,7 @@ fn names(held: &[&Held], absent: &[&Held]) -> Vec<String> {
     names.filter(|name| told.insert(*name)).cloned().collect()
 }
 
-/// How many there are of each pattern.
+/// Returns the number of tensors of each pattern.
 fn by_pattern<'h>(held: impl Iterator<Item = &'h Held>) -> HashMap<&'h str, usize> {
     let mut counts = HashMap::new();
     for held in held {
@@ -211,7 +211,7 @@ fn by_pattern<'h>(held: impl Iterator<Item = &'h Held>) -> HashMap<&'h str, usiz
     counts
 }
 
-/// Names of ours that a tensor holds, and of which expert.
+/// Returns the names of the network's parameters that a tensor holds, each with its expert.
 fn parameters(held: &Held) -> impl Iterator<Item = (&str, Option<usize>)> {
     held.parts.iter().flat_map(|part| part.parameters.iter().map(|name| (name.as_str(), part.expert)))
 }
@@ -224,7 +224,7 @@ fn must_fit(entry: &Entry, held: &Held) -> Result<(), CheckpointError> {
     Err(CheckpointError::tensor(&entry.path, &entry.name, expected, format!("{:?}", entry.shape)))
 }
 
-/// A name with `*` for the numbers in it.
+/// Returns a name with `*` for the numbers in it.
 fn starred(name: &str) -> String {
     let star =
         |part: &str| if part.bytes().all(|byte| byte.is_ascii_digit()) { "*".to_owned() } else { part.to_owned() };

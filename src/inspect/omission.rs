@@ -1,9 +1,9 @@
-//! What of a checkpoint the network with its weights does not have.
+//! Properties of a checkpoint that the network with its measured weights leaves out.
 //!
 //! # Formula
 //!
-//! A stack draws weights of mean zero. Of n numbers of mean m and standard deviation s, |m| √n > 5 s, the share of what is
-//! predicted that the mean changes is, to leading order,
+//! A stack samples weights of mean zero. Let n numbers have the mean m and the standard deviation s, with |m| √n > 5 s.
+//! Then the share of the predicted quantity that the mean changes is, to leading order,
 //!
 //! ```text
 //! linear map          fan_in m²/s²          of E y², where all of the input is mean: m² (Σ x)² for s² Σ x²
@@ -11,11 +11,11 @@
 //! bias                m²/E y²               of E y², common to all features: what a LayerNorm behind it takes off
 //! ```
 //!
-//! E y² of a linear map being that of inputs of second moment 1.
+//! where E y² of a linear map is that of inputs of second moment 1.
 //!
-//! Gains are independent, feature by feature, and so are products of norms that a skip connection passes: of k norms with κ =
-//! E g⁴/(E g²)² the squares are carried by width/κ^k features, less where branches mix features. Below one feature the mean
-//! over networks is that of rare ones.
+//! Gains are independent between features, and so are the products of the norms that a skip connection passes. If k
+//! norms have κ = E g⁴/(E g²)², width/κ^k features carry the squares of the product. The effect is smaller where
+//! branches mix features. Below one feature, the mean over networks is the mean of rare ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,37 +25,38 @@ use super::buffers::is_buffer;
 use super::{Inspection, Reading, Spread, starred};
 use crate::caveat::{Caveat, Condition};
 
-/// Changes of what is predicted below this share are not worth telling.
+/// Relative changes of a prediction below this are not reported.
 const VISIBLE: f64 = 0.05;
-/// Means within so many standard errors are those of draws.
+/// Means within this many standard errors of zero are taken to be due to chance.
 const BEYOND: f64 = 5.0;
 
-/// Something of a checkpoint that the network with its weights does not have, of one tensor or of that of several blocks.
+/// A property of a checkpoint that the network with its measured weights leaves out, for one tensor or for the same
+/// tensor of several blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Omission {
     /// Name of the tensor in the checkpoint, with `*` for numbers.
     pub pattern: String,
     /// The tensors, in the order of the checkpoint.
     pub tensors: Vec<String>,
-    /// What is left out.
+    /// The property that is left out.
     pub kind: OmissionKind,
 }
 
-/// What is left out.
+/// The kinds of properties that are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OmissionKind {
-    /// A parameter of this type, which is not read: it is predicted with its initialisation.
+    /// A parameter has this type, which is not read. It is predicted with its initialisation.
     Type(String),
-    /// A tensor in the blocks that no parameter of the network has the name of; √E w² of the largest.
+    /// A tensor in the blocks has the name of no parameter of the network; √E w² of the largest.
     Place(f64),
-    /// A mean, and the share of what is predicted that it may change, of the largest.
+    /// A mean differs from zero; the relative change of the prediction that it may cause, for the largest.
     Mean(f64),
-    /// Gains that vary so much between features that less than one feature carries the gradient: how many.
+    /// Gains vary so much between features that less than one feature carries the gradient; the number of features.
     Gains(f64),
 }
 
 impl Omission {
-    /// Whether a prediction without it is one of another network.
+    /// Returns true if a prediction without it describes another network.
     pub fn is_grave(&self) -> bool {
         match self.kind {
             OmissionKind::Type(_) | OmissionKind::Place(_) | OmissionKind::Gains(_) => true,
@@ -63,7 +64,7 @@ impl Omission {
         }
     }
 
-    /// What it does to the prediction.
+    /// Returns the caveat for the prediction.
     pub fn caveat(&self) -> Caveat {
         let condition = match &self.kind {
             OmissionKind::Type(dtype) => Condition::UnreadType(dtype.clone()),
@@ -75,7 +76,7 @@ impl Omission {
     }
 }
 
-/// What `stack`, with the measured weights written into it, does not have of what was found.
+/// Returns the properties of a checkpoint that `stack`, with the measured weights written into it, leaves out.
 pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
     let unread = unread(inspection).map(|(name, dtype)| (name, starred(name), OmissionKind::Type(dtype.to_owned())));
     let places = places(stack);
@@ -98,9 +99,10 @@ pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omiss
     found
 }
 
-/// Gains of the norms that skip connections of a stream pass, if less than one feature carries what comes through all.
+/// Returns the omission of the gains of norms along the skip connections of a stream, if less than one feature carries
+/// the product of all.
 fn uneven_gains(stream: &Stream, several: bool, readings: &[Reading]) -> Option<Omission> {
-    /// Gains of a standard deviation of half their mean have less.
+    /// The smallest κ that counts; gains with a standard deviation of half their mean have less.
     const LEAST: f64 = 2.0;
     let mut norms = HashSet::new();
     let path = if several { format!("{}.", stream.name) } else { String::new() };
@@ -119,7 +121,7 @@ fn uneven_gains(stream: &Stream, several: bool, readings: &[Reading]) -> Option<
     Some(Omission { pattern: first.pattern.clone(), tensors, kind: OmissionKind::Gains(features) })
 }
 
-/// Names of the gains that are in no branch.
+/// Collects the names of the gains that are in no branch.
 fn norms_of_stream(body: &[Node], path: &str, found: &mut HashSet<String>) {
     for Node { name, op } in body {
         match op {
@@ -130,7 +132,7 @@ fn norms_of_stream(body: &[Node], path: &str, found: &mut HashSet<String>) {
     }
 }
 
-/// E g⁴/(E g²)² of gains that are stored less an offset, about a mean that none of their odd moments shifts.
+/// Returns E g⁴/(E g²)² of gains that are stored minus an offset, with odd central moments taken to be zero.
 fn fourth_moment(spread: &Spread, offset: f64) -> Option<f64> {
     let [mean, variance] = [spread.mean + offset, spread.std()?].map(|x| x * x);
     let second = mean + variance;
@@ -164,7 +166,7 @@ impl OmissionKind {
     }
 }
 
-/// Tensors of the network's names that were not read, with their types.
+/// Returns the tensors of the network that were not read, with their types.
 fn unread(inspection: &Inspection) -> impl Iterator<Item = (&str, &str)> {
     let unknown: HashSet<&str> = inspection.unknown.iter().map(String::as_str).collect();
     let known = move |name: &str| !unknown.contains(name);
@@ -172,7 +174,7 @@ fn unread(inspection: &Inspection) -> impl Iterator<Item = (&str, &str)> {
     unread.filter(move |(name, _)| known(name))
 }
 
-/// Names of all parameters of a stack.
+/// Returns the names of all parameters of a stack.
 fn places(stack: &mut Stack) -> HashSet<String> {
     let mut places = HashSet::new();
     stack.change(|named| match named {
@@ -184,8 +186,8 @@ fn places(stack: &mut Stack) -> HashSet<String> {
     places
 }
 
-/// Tensors that the network has no parameter for beside those of the same block that it has, and their sizes. Biases and
-/// tables of zeros add nothing.
+/// Returns the tensors without a parameter in the network, in blocks that have other parameters of the network, and
+/// their sizes. Biases and tables of zeros add nothing and are left out.
 fn without_place<'i>(
     inspection: &'i Inspection,
     places: &HashSet<String>,
@@ -202,24 +204,24 @@ fn without_place<'i>(
     })
 }
 
-/// What comes before the number of a block in a pattern.
+/// Returns the text before the number of the block in a pattern; `None` outside of blocks.
 pub(super) fn block(pattern: &str) -> Option<&str> {
     pattern.split_once(".*.").map(|(block, _)| block)
 }
 
-/// What the mean of a parameter is beside.
+/// The role of a parameter, which decides the effect of its mean.
 enum Role {
     Map {
         fan_in: f64,
     },
     Table,
-    /// E y² of what it is added to, with it.
+    /// E y² of the sum that it is added to, including the bias.
     Bias {
         second: f64,
     },
 }
 
-/// Those of parameters whose means can be seen, by name.
+/// Returns the roles of the parameters whose means have a visible effect, by name.
 fn roles(stack: &mut Stack) -> HashMap<String, Role> {
     let mut roles = HashMap::new();
     stack.change(|named| {
@@ -255,7 +257,7 @@ fn collect(body: &[Node], roles: &mut HashMap<String, Role>) {
     }
 }
 
-/// The share of what is predicted that the mean of a parameter changes.
+/// Returns the relative change of the prediction by the mean of a parameter; `None` if the mean may be due to chance.
 fn share_of_mean(reading: &Reading, roles: &HashMap<String, Role>) -> Option<f64> {
     let part = reading.part.as_ref()?;
     let (mean, std) = (reading.spread.mean, reading.spread.std()?);
@@ -269,7 +271,7 @@ fn share_of_mean(reading: &Reading, roles: &HashMap<String, Role>) -> Option<f64
     (!drawn).then_some(share)
 }
 
-/// The name of the biases beside the gains of this name.
+/// Returns the name of the biases next to the gains of this name.
 pub(super) fn bias_of(gain: &str) -> String {
     [gain.strip_suffix("gain").unwrap_or(gain), "bias"].concat()
 }

@@ -2,10 +2,10 @@
 //!
 //! # Method
 //!
-//! Evidence are the weight matrices that the scheme samples. One that deviates is called trained if no initialisation
-//! has its largest singular value or its kurtosis: more than 1.15 times the value of a random matrix, or a kurtosis above
-//! that of normal entries. Where most of the deviating matrices are trained, those that are as the scheme samples them
-//! were sampled again, or never loaded.
+//! The evidence is the weight matrices that the scheme samples. A matrix that deviates is called trained if no
+//! initialisation has its largest singular value or its kurtosis: more than 1.15 times the value of a random matrix, or
+//! a kurtosis above that of normal entries. If most of the deviating matrices are trained, the matrices that are as the
+//! scheme samples them were sampled again, or never loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,17 @@ use super::finding::{Finding, Place, Problem, ranges};
 use super::{Inspection, Reading};
 use crate::huggingface::Start;
 
-/// Matrices of fewer entries are evidence for nothing by themselves.
+/// The least number of entries of a matrix that is evidence by itself.
 const FEWEST: u64 = 1000;
 
 /// The evidence of the weight matrices for the origin of a checkpoint.
 #[derive(Debug)]
 pub(super) struct Provenance<'r> {
-    /// How many weight matrices the scheme samples.
+    /// The number of weight matrices that the scheme samples.
     matrices: usize,
-    /// How many of them deviate.
+    /// The number of them that deviate.
     deviating: usize,
-    /// How many of those no initialisation has.
+    /// The number of deviating matrices that no initialisation produces.
     trained: usize,
     /// Whole blocks that are as the scheme samples them.
     blocks: Vec<FreshBlocks>,
@@ -37,7 +37,7 @@ struct FreshBlocks {
     /// The beginning of the names of the stack's tensors.
     stack: String,
     numbers: BTreeSet<usize>,
-    /// How many blocks the stack has.
+    /// The number of blocks of the stack.
     of: usize,
     /// Names of the tensors, in the order of the checkpoint.
     tensors: Vec<String>,
@@ -74,14 +74,14 @@ impl<'r> Provenance<'r> {
         }
     }
 
-    /// True if a third of the matrices at least deviate, and most of them by training.
+    /// Returns true if at least a third of the matrices deviate, and most of them by training.
     fn is_trained(&self) -> bool {
         self.deviating > 0 && 3 * self.deviating >= self.matrices && 4 * self.trained >= 3 * self.deviating
     }
 
-    /// The first line about a checkpoint that is no initialisation by the scheme; none where it may be one.
+    /// Returns the first line about a checkpoint that is not an initialisation by the scheme; `None` if it may be one.
     pub(super) fn headline(&self, scheme: &str) -> Option<String> {
-        /// Fewer matrices are listed one by one.
+        /// The least number of matrices for a verdict on all of them; fewer are listed one by one.
         const FEWEST: usize = 4;
         let Self { matrices, deviating, trained, blocks, matrices_by_title } = self;
         let subject = format!("This is not an initialisation by scheme {scheme}");
@@ -107,7 +107,7 @@ impl<'r> Provenance<'r> {
         }
     }
 
-    /// Parts of a trained checkpoint that are as the scheme samples them.
+    /// Returns the parts of a trained checkpoint that are as the scheme samples them.
     pub(super) fn findings(&self, scheme: &str, total: impl Fn(&str) -> usize) -> Vec<Finding> {
         if !self.is_trained() {
             return Vec::new();
@@ -149,7 +149,7 @@ impl FreshBlocks {
     }
 }
 
-/// Fresh blocks by their stack.
+/// Groups fresh blocks by their stack.
 fn by_stack(fresh: &BTreeSet<(&str, usize)>, blocks: &BTreeMap<(&str, usize), Vec<&Reading>>) -> Vec<FreshBlocks> {
     let mut stacks: Vec<FreshBlocks> = Vec::new();
     for &(stack, number) in fresh {
@@ -167,18 +167,18 @@ fn by_stack(fresh: &BTreeSet<(&str, usize)>, blocks: &BTreeMap<(&str, usize), Ve
 }
 
 impl Inspection {
-    /// The first line about a checkpoint that is no initialisation by `scheme`; none where it may be one.
+    /// Returns the first line about a checkpoint that is not an initialisation by `scheme`; `None` if it may be one.
     pub fn headline(&self, scheme: &str) -> Option<String> {
         Provenance::of(&self.readings).headline(scheme)
     }
 }
 
-/// The stack of a reading, as the beginning of its names, and the number of its block.
+/// Returns the stack of a reading, as the beginning of its names, and the number of its block.
 fn block(reading: &Reading) -> Option<(&str, usize)> {
     Some((super::omission::block(&reading.pattern)?, reading.block()?))
 }
 
-/// True for a matrix that the scheme samples.
+/// Returns true for a matrix that the scheme samples.
 fn is_matrix(reading: &Reading) -> bool {
     let is_sampled = match reading.part.as_ref().map(|part| part.start) {
         Some(Start::Drawn(init)) => init.std() > 0.0,
@@ -187,13 +187,13 @@ fn is_matrix(reading: &Reading) -> bool {
     is_sampled && reading.shape.iter().all(|&axis| axis > 1) && reading.spread.count > 0
 }
 
-/// True if no initialisation has its largest singular value or its kurtosis.
+/// Returns true if no initialisation has its largest singular value or its kurtosis.
 fn is_trained(reading: &Reading) -> bool {
-    /// Over the largest singular value of a random matrix.
+    /// The factor over the largest singular value of a random matrix above which a matrix is trained.
     const STRUCTURE: f64 = 1.15;
-    /// Kurtosis of normal entries, the largest of all initialisations.
+    /// The kurtosis of normal entries, the largest of all initialisations.
     const NORMAL: f64 = 3.0;
-    /// Standard errors of the kurtosis, √(24/n) for normal entries.
+    /// The number of standard errors of the kurtosis, √(24/n) for normal entries, above which a matrix is trained.
     const BEYOND: f64 = 5.0;
     let ratio = reading.singular_value.zip(reading.random_singular_value());
     let error = (24.0 / reading.spread.count as f64).sqrt();

@@ -1,4 +1,4 @@
-//! What one tensor of a checkpoint holds.
+//! The measurements of one tensor of a checkpoint.
 
 use super::cut::Cut;
 use super::rows::Rows;
@@ -9,43 +9,44 @@ use super::{Deviation, Tails};
 use crate::checkpoint::{CheckpointError, Entry, LONGEST_ROW};
 use crate::huggingface::{Held, Part, Start};
 
-/// Larger matrices have no estimate of their largest singular value: every pass reads them again.
+/// The largest number of entries of a matrix whose largest singular value is estimated: every pass reads the matrix
+/// again.
 const MOST_ENTRIES: usize = 1 << 27;
 
-/// A tensor of a checkpoint, or one of the parts it holds.
+/// The measurements of a tensor of a checkpoint, or of one of the parts it holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Name of the tensor in the checkpoint.
+    /// The name of the tensor in the checkpoint.
     pub tensor: String,
     /// Its name with `*` for numbers.
     pub pattern: String,
-    /// How it is stored.
+    /// The type in which it is stored.
     pub dtype: String,
     /// Rows and columns of the part, as they are stored; a vector is one column.
     pub shape: [usize; 2],
-    /// Whether the tensor holds other parts beside it.
+    /// True if the tensor holds other parts, too.
     pub is_part: bool,
-    /// What it is; none if nothing of this name is known.
+    /// The part of the network that it holds; `None` if its name is not known.
     pub part: Option<Part>,
-    /// Its entries.
+    /// The statistics of its entries.
     pub spread: Spread,
-    /// Its rows, where it is a table or a head and they are not of one size.
+    /// Its rows, if it is a table or a head and their sizes differ.
     pub rows: Option<Rows>,
-    /// Estimate of the largest singular value of a matrix.
+    /// An estimate of the largest singular value; `None` for vectors and very large matrices.
     pub singular_value: Option<f64>,
-    /// What its entries are recognised by; none of a constant.
+    /// A summary by which its entries are recognised; `None` for a constant.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Reading {
-    /// The largest singular value that a matrix of independent entries of this size has, √E w² (√rows + √columns)
-    /// (Bai, Yin 1993), for large matrices.
+    /// Returns the largest singular value of a matrix of independent entries of this size, √E w² (√rows + √columns) for
+    /// large matrices (Bai, Yin 1993).
     pub fn random_singular_value(&self) -> Option<f64> {
         let [rows, columns] = self.shape.map(|size| (size as f64).sqrt());
         self.singular_value.and(self.spread.root_mean_square()).map(|size| size * (rows + columns))
     }
 
-    /// The name in the checkpoint with `*` for numbers, and which part of it, if it holds several.
+    /// Returns the name in the checkpoint with `*` for numbers, followed by the part if the tensor holds several.
     pub fn title(&self) -> String {
         let Some(part) = self.part.as_ref().filter(|_| self.is_part) else { return self.pattern.clone() };
         let name = &part.pattern;
@@ -53,12 +54,12 @@ impl Reading {
         format!("{} {}", self.pattern, name.rsplit('.').next().unwrap_or(name))
     }
 
-    /// The entries that are judged: those of rows that are of one size.
+    /// Returns the statistics of the entries that are judged, without rows of other sizes.
     pub fn judged(&self) -> &Spread {
         self.rows.as_ref().map_or(&self.spread, |rows| &rows.rest)
     }
 
-    /// Whether it is not what the scheme draws: in size, in tails, or because entries are not finite.
+    /// Returns true if the tensor differs from the scheme: in size, in tails, or because entries are not finite.
     pub fn deviates(&self) -> bool {
         let start = self.part.as_ref().map(|part| part.start);
         let deviation = start.and_then(|start| Deviation::of(self.judged(), start));
@@ -69,12 +70,12 @@ impl Reading {
             || self.has_other_tails()
     }
 
-    /// Whether its tails are not those of the distribution it is drawn from.
+    /// Returns true if its tails do not agree with its distribution.
     pub fn has_other_tails(&self) -> bool {
         self.tails().is_some_and(|tails| !tails.allowed)
     }
 
-    /// Its tails; none of what is not drawn.
+    /// Returns its tails; `None` if it is not sampled.
     pub fn tails(&self) -> Option<Tails> {
         match self.part.as_ref()?.start {
             Start::Drawn(init) => Tails::of(self.judged(), init),
@@ -82,13 +83,13 @@ impl Reading {
         }
     }
 
-    /// Number of the block it is in: the first number in its name.
+    /// Returns the number of its block, which is the first number in its name.
     pub fn block(&self) -> Option<usize> {
         self.tensor.split('.').find_map(|part| part.parse().ok())
     }
 }
 
-/// Reads a tensor of floats.
+/// Measures a tensor of floats, part by part.
 pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<Vec<Reading>, CheckpointError> {
     let cut = Cut::of(entry, held);
     let mut spreads = vec![Spread::default(); cut.parts()];
@@ -121,9 +122,10 @@ pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<
     Ok(spreads.into_iter().zip(singular_values).enumerate().map(reading).collect())
 }
 
-/// Returns whether it has a row per token, as tables of embeddings and heads have: by its parameter, or by its name where that is not known.
+/// Returns true if the tensor has a row per token, as tables of embeddings and heads have. This follows from its
+/// parameter, or from its name if the parameter is not known.
 fn is_table(entry: &Entry, held: Option<&Held>) -> bool {
-    /// Parts of names in libraries.
+    /// Parts of the names of such tensors in libraries.
     const NAMES: [&str; 5] = ["embed", "wte", "wpe", "lm_head", "shared.weight"];
     entry.shape.len() == 2
         && match held {
@@ -136,7 +138,8 @@ fn is_table(entry: &Entry, held: Option<&Held>) -> bool {
         }
 }
 
-/// Of every part, if the tensor is a matrix of a size that is passed over again.
+/// Returns the largest singular value of every part; `None` unless the tensor is a matrix small enough to be read
+/// several times.
 fn singular_values(entry: &Entry, cut: &Cut) -> Result<Vec<Option<f64>>, CheckpointError> {
     let [rows, columns] = entry.matrix();
     let is_matrix = rows > 1 && columns > 1 && columns <= LONGEST_ROW && rows * columns <= MOST_ENTRIES;

@@ -1,51 +1,51 @@
-//! Rows of a table or of a head that are not of one size.
+//! Rows of a table or of a head whose sizes differ.
 //!
 //! # Rule
 //!
-//! The size of a row is the root mean square of its C entries. A row differs where its size is apart from the median by more
-//! than a factor of 1.5 and by more than 7 standard errors of ln size, 1/√(2C) for Gaussian entries. Rows that differ and
-//! are neighbours are a run; where runs are few and most rows are in none, they are named. Where sizes differ throughout, as
-//! training or factors per row leave them, rows are counted in groups by size.
+//! The size of a row is the root mean square of its C entries. A row differs if its size is apart from the median by
+//! more than a factor of 1.5 and by more than 7 standard errors of ln size, 1/√(2C) for Gaussian entries. Neighbouring
+//! rows that differ are a run. Runs are named if they are few and most rows are in none. If sizes differ throughout, as
+//! after training or with factors per row, rows are counted in groups by size.
 
 use sigprop_stack::RowGroup;
 
 use super::spread::Spread;
 
-/// Factor between the size of a row and the median.
+/// The factor between the size of a row and the median, above which the row differs.
 const FACTOR: f64 = 1.5;
-/// Standard errors of ln size.
+/// The number of standard errors of ln size above which a row differs.
 const BEYOND: f64 = 7.0;
-/// Runs that are named.
+/// The largest number of runs that are named.
 const MOST_RUNS: usize = 8;
-/// Groups by size, where sizes differ throughout.
+/// The number of groups by size, if sizes differ throughout.
 const GROUPS: usize = 8;
-/// Standard deviation of ln size from which on rows are counted in groups.
+/// The standard deviation of ln size above which rows are counted in groups.
 const VISIBLE: f64 = 0.2;
 
 /// Neighbouring rows of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// The first of them, from 0.
+    /// The index of the first row, from 0.
     pub first: usize,
-    /// The last of them.
+    /// The index of the last row.
     pub last: usize,
-    /// All of their entries.
+    /// The statistics of all their entries.
     pub spread: Spread,
 }
 
-/// Rows that are not of one size.
+/// The rows of a tensor, if their sizes differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
-    /// Runs that differ from the rest, zeros among them; none where sizes differ throughout.
+    /// Runs that differ from the rest, including runs of zeros; empty if sizes differ throughout.
     pub runs: Vec<Run>,
-    /// All entries of rows that are in no run.
+    /// The statistics of all rows that are in no run.
     pub rest: Spread,
-    /// All rows by size: those of runs in order, then the rest; or by quantiles.
+    /// All rows grouped by size: the runs in order and then the rest, or quantiles.
     pub groups: Vec<RowGroup>,
 }
 
 impl Run {
-    /// Returns whether all of it is zero.
+    /// Returns true if all rows of the run are zero.
     pub fn is_zero(&self) -> bool {
         self.spread.root_mean_square().is_none_or(|size| size <= 0.0)
     }
@@ -56,9 +56,9 @@ impl Run {
 }
 
 impl Rows {
-    /// Judges the spreads of all rows, in order; none where rows are of one size, or too short to say.
+    /// Judges all rows by their statistics, in order; `None` if they have one size, or are too few or too short.
     pub(super) fn of(rows: &[Spread]) -> Option<Self> {
-        /// Entries of a row, and rows.
+        /// The least number of entries of a row, and of rows.
         const FEWEST: usize = 8;
         let columns = rows.first()?.count as usize;
         if columns < FEWEST || rows.len() < FEWEST || rows.iter().any(|row| row.not_finite > 0) {
@@ -84,7 +84,8 @@ impl Rows {
         Some(Self { runs, rest, groups })
     }
 
-    /// Rows whose sizes, in ascending order without zeros, differ throughout, if they do.
+    /// Groups rows by size if their sizes differ throughout, else returns `None`. `sorted` are the sizes in ascending
+    /// order, without zeros.
     fn throughout(rows: &[Spread], sorted: &[f64]) -> Option<Self> {
         let count = sorted.len() as f64;
         let mean = sorted.iter().map(|size| size.ln()).sum::<f64>() / count;
@@ -105,14 +106,14 @@ impl Rows {
         Some(Self { runs: Vec::new(), rest, groups })
     }
 
-    /// Runs that are worth a word: one row of zeros is that of a padding token.
+    /// Returns the runs that are reported. A single row of zeros belongs to a padding token and is not.
     pub fn named(&self) -> impl Iterator<Item = &Run> {
         let zeros = self.runs.iter().filter(|run| run.is_zero()).map(Run::len).sum::<usize>();
         self.runs.iter().filter(move |run| zeros > 1 || !run.is_zero())
     }
 }
 
-/// Neighbouring rows that differ, of sizes that are not apart from each other.
+/// Returns the runs of neighbouring rows that differ from the median but not from each other.
 fn runs(rows: &[Spread], sizes: &[f64], differs: impl Fn(f64) -> bool, apart: f64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (index, (row, &size)) in rows.iter().zip(sizes).enumerate().filter(|(_, (_, size))| differs(**size)) {
@@ -169,7 +170,7 @@ mod tests {
         assert!((found.runs[1].spread.std().expect("entries") - 1.0).abs() < 0.1);
         assert!((found.rest.std().expect("entries") - 0.02).abs() < 1e-3);
         assert_eq!(found.groups.iter().map(|group| group.rows).collect::<Vec<_>>(), [10, 8, 1982]);
-        // A padding token's.
+        // This is the row of a padding token.
         assert_eq!(Rows::of(&drawn(|row| f64::from(u8::from(row != 1)))).expect("a row").named().count(), 0);
     }
 

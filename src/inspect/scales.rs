@@ -1,5 +1,5 @@
-//! Factors of the forward pass that a scheme has beside its weights: a checkpoint does not hold them, its model has them or
-//! has them not.
+//! Factors that a scheme applies in the forward pass, in addition to its weights. A checkpoint does not hold them; its
+//! model may have them or not.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use sigprop_stack::{Named, Stack};
 use crate::caveat::{Caveat, Condition};
 use crate::numerals::short;
 
-/// What `scheme`, written into a network as `drawn`, multiplies in the forward pass, where the `model` multiplies by
-/// something else.
+/// Returns a caveat for every factor of the forward pass that differs between `model` and `drawn`, the network with
+/// `scheme` written into it.
 pub fn foreign_scales(model: &Stack, drawn: &Stack, scheme: &str) -> Vec<Caveat> {
     let [own, foreign] = [model, drawn].map(residual_scales);
     let mut caveats = Vec::new();
@@ -37,7 +37,7 @@ fn sentence(scheme: &str, does: &str, own: &str) -> String {
     format!("scheme {scheme} {does}, this model by {own}: predicted with that of the model")
 }
 
-/// Those of the skip connection and of the first branch of every residual connection, by site.
+/// Returns the scales of the skip connection and of the first branch of every residual connection, by site.
 fn residual_scales(stack: &Stack) -> BTreeMap<String, [f64; 2]> {
     let mut scales = BTreeMap::new();
     stack.clone().change(|named| {
@@ -50,7 +50,7 @@ fn residual_scales(stack: &Stack) -> BTreeMap<String, [f64; 2]> {
     scales
 }
 
-/// The smallest and the largest, if they differ.
+/// Returns the smallest and the largest value as text, or one value if they are equal.
 fn range(values: Vec<f64>) -> String {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.into_iter().fold(f64::NEG_INFINITY, f64::max);

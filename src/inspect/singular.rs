@@ -1,4 +1,4 @@
-//! The largest singular value of a matrix whose rows come one after the other.
+//! The largest singular value of a matrix whose rows are read one after the other.
 //!
 //! # Formula
 //!
@@ -19,22 +19,22 @@
 use nalgebra::{DMatrix, SymmetricEigen};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
-/// Passes over the matrix.
+/// The number of passes over the matrix.
 pub(super) const STEPS: usize = 12;
 
-/// The recurrence on its way.
+/// The state of the recurrence.
 pub(super) struct Lanczos {
     /// v_k and v_(k−1).
     vector: Vec<f64>,
     before: Vec<f64>,
-    /// u so far.
+    /// The sum u so far.
     product: Vec<f64>,
     alphas: Vec<f64>,
     betas: Vec<f64>,
 }
 
 impl Lanczos {
-    /// For rows of `columns` entries.
+    /// Starts the recurrence for rows of `columns` entries.
     pub(super) fn new(columns: usize) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(columns as u64);
         let mut vector: Vec<f64> = (0..columns).map(|_| random.random_range(-1.0..1.0)).collect();
@@ -55,7 +55,7 @@ impl Lanczos {
         }
     }
 
-    /// Ends a pass; whether another one can tell more.
+    /// Ends a pass. Returns true if another pass can improve the estimate.
     pub(super) fn step(&mut self) -> bool {
         let beta = self.betas.last().copied().unwrap_or(0.0);
         let alpha: f64 = self.product.iter().zip(&self.vector).map(|(u, v)| u * v).sum();
@@ -65,7 +65,7 @@ impl Lanczos {
         let rest = length(&self.product);
         self.alphas.push(alpha);
         self.betas.push(rest);
-        // Below, the rest is rounding.
+        // Below this, the rest is rounding.
         let goes_on = rest.is_finite() && rest > 1e-10 * alpha.abs();
         if goes_on {
             for u in &mut self.product {
@@ -78,7 +78,8 @@ impl Lanczos {
         goes_on
     }
 
-    /// The largest singular value, as far as it is known; none if entries are not finite.
+    /// Returns the current estimate of the largest singular value; `None` before the first pass, or if entries are not
+    /// finite.
     pub(super) fn largest(&self) -> Option<f64> {
         let n = self.alphas.len();
         if n == 0 || self.alphas.iter().any(|alpha| !alpha.is_finite()) {
@@ -94,7 +95,7 @@ impl Lanczos {
     }
 }
 
-/// In eight sums, which the compiler can keep side by side.
+/// Returns the dot product, in eight sums that the compiler can compute in parallel.
 fn dot(row: &[f32], vector: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (rows, rest) = row.as_chunks::<8>();
@@ -126,7 +127,8 @@ mod tests {
         lanczos.largest().expect("finite")
     }
 
-    /// ((3, 0), (4, 5)) has the singular values 3√5 and √5; a matrix of rank one the product of two lengths.
+    /// The matrix ((3, 0), (4, 5)) has the singular values 3√5 and √5. The singular value of a matrix of rank one is
+    /// the product of two lengths.
     #[test]
     fn small_matrices_are_exact() {
         assert!((largest(2, &[3.0, 0.0, 4.0, 5.0]) - 45f64.sqrt()).abs() < 1e-9);
@@ -135,7 +137,7 @@ mod tests {
         assert!(largest(3, &[0.0; 9]).abs() <= 0.0);
     }
 
-    /// All singular values of a random matrix by nalgebra; the estimate is below the largest, by less than 2 %.
+    /// The estimate is below the largest singular value (by nalgebra), by less than 2 %.
     #[test]
     fn random_matrices_are_near() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(3);

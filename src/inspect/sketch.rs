@@ -1,75 +1,76 @@
-//! What identifies the entries of a tensor, and whether its rows or columns repeat: found in one pass.
+//! A summary that identifies the entries of a tensor, and repetitions of its rows or columns, in one pass.
 //!
 //! # Formula
 //!
-//! Lines (rows, or columns) are equal if hashes of all their entries are. Blocks of lines are compared over K entries of
-//! every line, the same of each. Entries x and y of two blocks are divided by the root mean square of their place over all lines,
-//! centred by the mean of their line and divided by its root mean square, so that lines of another size count as others do:
+//! Lines (rows, or columns) are equal if the hashes of all their entries are. Blocks of lines are compared by K entries
+//! of every line, at the same places. Entries x and y of two blocks are divided by the root mean square of their place
+//! over all lines. Then each line is centred and divided by its root mean square, so that lines of different sizes
+//! count equally:
 //!
 //! ```text
 //! r = Σ x y/√(Σ x² Σ y²)        z = Σ x y/√(Σ x² y²)
 //! ```
 //!
-//! where sums run over the N = K · lines/blocks entries of a block, for every number of blocks that divides the lines, up to
-//! 128. Of independent entries z is N(0, 1), whatever their sizes are and however many are zero. Blocks depend on each other if
-//! |r| is above 0.2 and |z| above 7, which no pair of 10¹¹ independent ones reaches.
+//! where sums run over the N = K · lines/blocks entries of a block, for every number of blocks that divides the lines,
+//! up to 128. For independent entries z is N(0, 1), whatever their sizes and however many are zero. Blocks depend on
+//! each other if |r| is above 0.2 and |z| above 7, which fewer than one in 10¹¹ pairs of independent blocks reach.
 
 use super::Spread;
 
-/// Samples of all lines of a tensor together, if it is large.
+/// The number of samples of all lines together, if a tensor is large.
 const SAMPLES: usize = 1 << 20;
-/// Samples of a line.
+/// The largest number of samples of a line.
 const MOST_PER_LINE: usize = 64;
-/// Shorter lines are equal by chance: of bf16 entries a few percent are.
+/// The length below which lines may be equal by chance: a few percent of bf16 entries are equal.
 const SHORTEST: usize = 8;
-/// Matrices of more rows or columns are no matrices of a network: their lines are not looked at.
+/// The largest number of lines that are compared; matrices with more rows or columns are not matrices of a network.
 const MOST_LINES: usize = 1 << 20;
-/// Blocks that are compared.
+/// The largest number of blocks that are compared.
 const MOST_BLOCKS: usize = 128;
-/// Samples of a block.
+/// The least number of samples of a block.
 const FEWEST_SAMPLES: usize = 256;
-/// Entries that are compared between tensors.
+/// The number of entries that are compared between tensors.
 const COMPARED: usize = 1024;
-/// Correlations below are not worth knowing.
+/// Correlations below this are not reported.
 const VISIBLE: f64 = 0.2;
-/// Standard errors beyond which a correlation is none of chance.
+/// The number of standard errors above which a correlation is not due to chance.
 const BEYOND: f64 = 7.0;
 
-/// Entries of one tensor, in brief.
+/// A summary of the entries of one tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fingerprint {
-    /// Of all entries and their order; tensors of one shape and hash are equal.
+    /// The hash of all entries in their order; tensors of one shape and hash are equal.
     pub(super) hash: u64,
-    /// Entries at places that depend on the shape alone, less the mean of their lines, over the size of those.
+    /// Entries at places that depend on the shape alone, centred and divided by the size of their line.
     sample: Vec<f32>,
     /// Lines that depend on each other.
     pub repetition: Option<Repetition>,
 }
 
-/// Which lines of a matrix repeat others.
+/// Lines of a matrix that repeat others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repetition {
-    /// Whether lines are rows as they are stored, else columns.
+    /// True if lines are rows as they are stored, false if they are columns.
     pub is_of_rows: bool,
-    /// How they repeat.
+    /// The kind of repetition.
     pub kind: RepetitionKind,
 }
 
-/// How lines of a matrix repeat others.
+/// The kinds of repetitions of the lines of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RepetitionKind {
-    /// So many lines are equal to one before.
+    /// Some lines are equal to an earlier one.
     Equal {
-        /// Copies.
+        /// The number of copies.
         copies: usize,
-        /// All lines.
+        /// The number of all lines.
         of: usize,
     },
     /// Two blocks of lines are correlated.
     Correlated {
-        /// Number of blocks the lines are cut into.
+        /// The number of blocks that the lines are cut into.
         blocks: usize,
-        /// Which two, from 0.
+        /// The indices of the two blocks, from 0.
         pair: [usize; 2],
         /// The correlation of their entries.
         correlation: f64,
@@ -77,7 +78,7 @@ pub enum RepetitionKind {
 }
 
 impl Fingerprint {
-    /// Correlation of the entries of two tensors of one shape, if it is beyond chance.
+    /// Returns the correlation of the entries of two tensors of one shape, if it is beyond chance.
     pub(super) fn correlation(&self, other: &Self) -> Option<f64> {
         let compared = self.sample.len() == other.sample.len() && self.sample.len() >= FEWEST_SAMPLES;
         if !compared {
@@ -88,7 +89,7 @@ impl Fingerprint {
     }
 }
 
-/// The correlation of samples with this product of norms, if it is no chance.
+/// Returns the correlation of two samples whose norms have the product `norms`, if it is beyond chance.
 fn beyond_chance(a: &[f32], b: &[f32], norms: f64) -> Option<f64> {
     let product = dot(a, b);
     let correlation = product / norms;
@@ -100,7 +101,7 @@ fn beyond_chance(a: &[f32], b: &[f32], norms: f64) -> Option<f64> {
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
-    // In pieces that f32 sums well, which the compiler vectorises.
+    // The pieces are short enough for sums in f32, and the compiler vectorises them.
     let pieces = a.chunks(64).zip(b.chunks(64));
     pieces.map(|(a, b)| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>())).sum()
 }
@@ -122,7 +123,7 @@ impl Line {
     }
 }
 
-/// Bits that are the same for both zeros.
+/// Returns the bits of an entry, which are the same for both zeros.
 fn bits(entry: f32) -> u32 {
     (entry + 0.0).to_bits()
 }
@@ -131,17 +132,17 @@ fn mixed(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A matrix on its way to a [`Fingerprint`].
+/// The state of a [`Fingerprint`] while a matrix is read.
 pub(super) struct Sketch {
     shape: [usize; 2],
-    /// Of all entries so far.
+    /// The hash of all entries so far.
     hash: u64,
     count: usize,
     rows: Lines,
     columns: Lines,
 }
 
-/// Rows or columns, and K entries of each: those in the lines across that `sampled` lists.
+/// Rows or columns, and K samples of each, at the places that `sampled` lists.
 struct Lines {
     each: Vec<Line>,
     sampled: Vec<usize>,
@@ -156,7 +157,7 @@ impl Lines {
         Self { each: vec![Line::EMPTY; lines], sampled, samples: vec![0.0; lines * count] }
     }
 
-    /// Adds entries of one line, from `first` on.
+    /// Adds entries of one line, from place `first` on.
     fn add_to_line(&mut self, line: usize, first: usize, entries: &[f32]) {
         let Some(whole) = self.each.get_mut(line) else { return };
         for entry in entries {
@@ -169,7 +170,7 @@ impl Lines {
         }
     }
 
-    /// Adds an entry each to the lines from `first` on.
+    /// Adds one entry to every line from `first` on, at place `across`.
     fn add_across(&mut self, across: usize, first: usize, entries: &[f32]) {
         let lines = self.each.get_mut(first..).unwrap_or_default();
         for (line, entry) in lines.iter_mut().zip(entries) {
@@ -197,9 +198,9 @@ impl Lines {
         (copies > 0).then_some(RepetitionKind::Equal { copies, of: self.each.len() })
     }
 
-    /// The strongest correlation of two blocks; of equal ones that of fewer blocks.
+    /// Returns the strongest correlation of two blocks; of nearly equal ones, that of fewer blocks.
     fn correlated(&self) -> Option<RepetitionKind> {
-        /// How much stronger one of more blocks must be.
+        /// The factor by which the correlation of more blocks must be stronger.
         const STRONGER: f64 = 1.05;
         let samples = self.normalised();
         let n_lines = self.each.len();
@@ -221,8 +222,8 @@ impl Lines {
         strongest.map(|(blocks, pair, correlation)| RepetitionKind::Correlated { blocks, pair, correlation })
     }
 
-    /// The samples over the size of their place in all lines, less the mean of their line and over its size; where lines have few
-    /// samples, less the mean of all.
+    /// Returns the samples divided by the root mean square of their place over all lines, with each line centred and
+    /// divided by its root mean square. If lines have few samples, only the mean of all samples is subtracted.
     fn normalised(&self) -> Vec<f32> {
         let per_line = self.sampled.len();
         if per_line < SHORTEST {
@@ -247,25 +248,25 @@ impl Lines {
     }
 }
 
-/// Samples less their mean; none of those that are not finite.
+/// Returns samples minus their mean; zero for samples that are not finite.
 fn centred(samples: &[f32]) -> Vec<f32> {
     let mean = Spread::of(samples).mean as f32;
     samples.iter().map(|&x| if x.is_finite() { x - mean } else { 0.0 }).collect()
 }
 
 impl Sketch {
-    /// For a matrix of this shape, whose entries come row by row.
+    /// Starts a sketch of a matrix of this shape, whose entries are added row by row.
     pub(super) fn new(shape: [usize; 2]) -> Self {
         let [rows, columns] = shape;
         Self { shape, hash: 0, count: 0, rows: Lines::new(rows, columns), columns: Lines::new(columns, rows) }
     }
 
-    /// Rows and columns.
+    /// Returns the number of rows and columns.
     pub(super) fn shape(&self) -> [usize; 2] {
         self.shape
     }
 
-    /// Adds entries.
+    /// Adds the next entries.
     pub(super) fn add(&mut self, mut entries: &[f32]) {
         let n_columns = self.shape[1];
         while !entries.is_empty() {
@@ -279,10 +280,10 @@ impl Sketch {
         }
     }
 
-    /// What was found; none of a constant.
+    /// Returns the fingerprint; `None` for a constant.
     pub(super) fn fingerprint(&self, spread: &Spread) -> Option<Fingerprint> {
         spread.std().filter(|std| *std > 0.0)?;
-        // Odd, so that it passes through all columns.
+        // An odd stride passes through all columns.
         let stride = self.rows.samples.len().div_ceil(COMPARED) | 1;
         let sample = self.rows.normalised().into_iter().step_by(stride).collect();
         let [rows, columns] = self.shape;
@@ -345,8 +346,8 @@ mod tests {
         assert_eq!(fingerprint(SHAPE, &padded).repetition, None);
     }
 
-    /// Rows five times as large, rows with lognormal factors, and rows of zeros at the end repeat nothing; copies are found among
-    /// rows of other sizes.
+    /// Rows five times as large, rows with lognormal factors, and rows of zeros at the end repeat nothing. Copies are
+    /// found among rows of other sizes.
     #[test]
     fn rows_of_other_sizes_are_no_copies() {
         const LARGE: [usize; 2] = [2112, 128];

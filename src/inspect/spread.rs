@@ -1,8 +1,9 @@
-//! Mean, variance, kurtosis and range of many numbers, piece by piece.
+//! The mean, variance, kurtosis and range of many numbers, computed piece by piece.
 //!
 //! # Formula
 //!
-//! Central sums M_k = Σ (x − mean)^k of two sets of n_a and n_b numbers, δ = mean_b − mean_a, n = n_a + n_b:
+//! Two sets of n_a and n_b numbers with the central sums M_k = Σ (x − mean)^k are combined, with δ = mean_b − mean_a
+//! and n = n_a + n_b, by
 //!
 //! ```text
 //! M2 = M2a + M2b + δ² n_a n_b/n
@@ -15,18 +16,18 @@
 //! Pébay 2008, Formulas for robust, one-pass parallel computation of covariances and arbitrary-order statistical
 //! moments, eqs. 2.1 to 3.
 
-/// What is known of a set of numbers.
+/// Statistics of a set of numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// How many there are that are finite.
+    /// The number of finite numbers.
     pub count: u64,
-    /// How many are not.
+    /// The number of numbers that are not finite.
     pub not_finite: u64,
-    /// Their mean.
+    /// The mean of the finite numbers.
     pub mean: f64,
-    /// The smallest of them.
+    /// The smallest finite number.
     pub smallest: f64,
-    /// The largest of them.
+    /// The largest finite number.
     pub largest: f64,
     squares: f64,
     cubes: f64,
@@ -34,7 +35,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// That of a few numbers, in two passes.
+    /// Computes the statistics of a few numbers, in two passes.
     pub fn of(entries: &[f32]) -> Self {
         let finite = || entries.iter().filter(|x| x.is_finite()).map(|&x| f64::from(x));
         let count = finite().count();
@@ -57,7 +58,7 @@ impl Spread {
         Self { count: count as u64, not_finite, mean, smallest, largest, squares, cubes, fourths }
     }
 
-    /// That of both sets together.
+    /// Returns the statistics of both sets together.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         let not_finite = self.not_finite + other.not_finite;
@@ -88,22 +89,22 @@ impl Spread {
         }
     }
 
-    /// Standard deviation about the mean; none of nothing.
+    /// Returns the standard deviation about the mean; `None` without finite numbers.
     pub fn std(&self) -> Option<f64> {
         (self.count > 0).then(|| (self.squares / self.count as f64).sqrt())
     }
 
-    /// The largest distance of an entry from `centre`; none of nothing.
+    /// Returns the largest distance of a number from `centre`; `None` without finite numbers.
     pub fn reach(&self, centre: f64) -> Option<f64> {
         (self.count > 0).then(|| (self.largest - centre).max(centre - self.smallest))
     }
 
-    /// √E x²; none of nothing.
+    /// Returns √E x²; `None` without finite numbers.
     pub fn root_mean_square(&self) -> Option<f64> {
         self.std().map(|std| std.hypot(self.mean))
     }
 
-    /// E (x − mean)⁴ over the square of the variance; none of a constant.
+    /// Returns E (x − mean)⁴ over the square of the variance; `None` for a constant.
     pub fn kurtosis(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| self.fourths * self.count as f64 / (self.squares * self.squares))
     }

@@ -1,8 +1,9 @@
-//! A network with the weights that were measured.
+//! A network with the measured weights.
 //!
 //! # Formula
 //!
-//! What training has put into weights beyond their size is not seen. Per feature, gains g and biases b of a norm have
+//! Only the size of weights is used; other effects of training on them are left out. Per feature, gains g and biases b
+//! of a norm have
 //!
 //! ```text
 //! E g² = mean² + std²      E b² = mean² + std²      E y_a y_b = E g² E x̂_a x̂_b + E b²
@@ -18,9 +19,10 @@ use super::omission::{Omission, bias_of, omissions};
 use super::spread::Spread;
 use super::{Inspection, Reading};
 
-/// Writes what was measured into a stack: normal weights and biases of the measured size √E w², norms with the measured
-/// size of their gains, of which some store a part: all but 1, branches with that of their factors per feature
-/// (LayerScale). What was not measured stays as it is; what the network with these weights leaves out is returned.
+/// Writes measured sizes into a stack. Weights and biases become normal with the measured √E w². Norms get the measured
+/// size of their gains, of which some store the difference from 1. Branches get the measured size of their factors per
+/// feature (LayerScale). Parameters that were not measured stay as they are. Returns the properties of the checkpoint
+/// that the network with these weights leaves out.
 pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
     let measured = Measured::of(&inspection.readings);
     stack.change(|named| match named {
@@ -44,7 +46,7 @@ pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission
     omissions(stack, inspection)
 }
 
-/// The entries of every parameter, all experts together, and what the network adds to them.
+/// The statistics of every parameter, all experts together, and the offset that the network adds to its entries.
 struct Measured<'r>(HashMap<&'r str, (Spread, f64)>);
 
 impl<'r> Measured<'r> {
@@ -60,7 +62,7 @@ impl<'r> Measured<'r> {
         Self(spreads)
     }
 
-    /// √E w².
+    /// Returns √E w² of a parameter.
     fn size(&self, name: &str) -> Option<f64> {
         let (spread, offset) = self.0.get(name)?;
         spread.std().map(|std| (spread.mean + offset).hypot(std))

@@ -1,8 +1,8 @@
-//! Whether large entries are as rare as a distribution has them.
+//! A comparison of the tails of a tensor with a distribution: large entries must be as rare as in the distribution.
 //!
 //! # Formula
 //!
-//! The kurtosis k of n independent draws with standardised moments μ₄, μ₆, μ₈ has the variance
+//! The kurtosis k of n independent samples with standardised moments μ₄, μ₆, μ₈ has the variance
 //!
 //! ```text
 //! n Var k = μ₈ − μ₄² − 4 μ₄ (μ₆ − μ₄) + 4 μ₄² (μ₄ − 1)        (normal: 24)
@@ -17,32 +17,32 @@
 use super::spread::Spread;
 use sigprop_stack::Init;
 
-/// Standard errors of the kurtosis, whose distribution is skewed, beyond which it is none of chance,
+/// The number of standard errors above which a kurtosis is not due to chance; its distribution is skewed.
 const BEYOND: f64 = 7.0;
-/// for so many entries.
+/// The least number of entries for which the kurtosis is judged.
 const FEWEST: u64 = 4096;
-/// Kurtoses that differ by a smaller share are not worth knowing.
+/// Relative differences of the kurtosis below this are not reported.
 const VISIBLE: f64 = 0.05;
-/// A largest entry with a smaller probability is none of chance.
+/// The probability below which a largest entry is not due to chance.
 const IMPROBABLE: f64 = 1e-7;
-/// Rounding to bf16 moves bounds less.
+/// The tolerance of the largest entry; rounding to bf16 changes less.
 const ROUNDING: f64 = 0.01;
 
-/// Kurtosis and largest entry of a tensor beside those of a distribution.
+/// The kurtosis and the largest entry of a tensor, compared with a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tails {
-    /// Measured kurtosis.
+    /// The measured kurtosis.
     pub kurtosis: f64,
-    /// That of the distribution.
+    /// The kurtosis of the distribution.
     pub expected: f64,
-    /// Largest distance from the mean, in measured standard deviations.
+    /// The largest distance from the mean, in measured standard deviations.
     pub reach: f64,
-    /// Whether both are what the distribution and the number of entries allow.
+    /// True if both agree with the distribution, for the number of entries.
     pub allowed: bool,
 }
 
 impl Tails {
-    /// None of constants.
+    /// Compares entries with their distribution; `None` for constants.
     pub fn of(spread: &Spread, init: Init) -> Option<Self> {
         let [fourth, sixth, eighth] = init.standardised_moments()?;
         let (kurtosis, std) = (spread.kurtosis()?, spread.std()?);
@@ -79,7 +79,7 @@ mod tests {
         Tails::of(&Spread::of(entries), init).expect("no constant").allowed
     }
 
-    /// At any size of the entries: only their shape is judged.
+    /// Entries may have any size: only their shape is judged.
     #[test]
     fn normal_draws_are_allowed_and_uniform_ones_are_another_distribution() {
         for n in [16, 1000, 100_000] {
@@ -92,7 +92,8 @@ mod tests {
         assert!(!allowed(&drawn(10_000), Init::TruncatedNormal { std: 1.0, cutoff: 2.0 }));
     }
 
-    /// The largest of 10⁵ normal entries is above 6.8 with a probability of 10⁻⁶, above 7.5 with one of 6·10⁻⁹.
+    /// The largest of 10⁵ normal entries is above 6.8 with a probability of 10⁻⁶, and above 7.5 with a probability of
+    /// 6·10⁻⁹.
     #[test]
     fn one_large_entry_is_seen() {
         let with = |entry: f32| [drawn(100_000), vec![entry]].concat();

@@ -1,4 +1,4 @@
-//! Small checkpoints, measured beside what is known of them.
+//! Tests with small checkpoints whose content is known.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use sigprop_stack::{
     Stream, Sum, Tensor,
 };
 
-/// A checkpoint of f32 matrices, and where it lies.
+/// Returns a checkpoint of f32 matrices, and its folder.
 fn checkpoint(tensors: &[(&str, [usize; 2], &[f32])]) -> (TempDir, Checkpoint) {
     let bytes: Vec<Vec<u8>> =
         tensors.iter().map(|(_, _, entries)| entries.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
@@ -88,7 +88,7 @@ fn names_without_numbers_are_patterns() {
     assert_eq!(starred("a..3"), "a..*");
 }
 
-/// A norm and a linear map of four features, in a skip connection of this scale.
+/// Returns a stack with a norm and a linear map of four features, whose skip connection has this scale.
 fn small_stack(skip: f64) -> Stack {
     let weight = Tensor { name: "blocks.0.map.weight".to_owned(), init: Init::Normal { std: 1.0 } };
     let map = Linear { fan_in: 4, fan_out: 4, weight, bias: None, standardised: None };
@@ -105,7 +105,8 @@ fn small_stack(skip: f64) -> Stack {
     Stack::new("small", vec![stream], GradientSeed { stream: 0, correlation: 0.0 })
 }
 
-/// What a checkpoint of these tensors, stored less `offset`, leaves in the small network.
+/// Writes a checkpoint of these tensors, stored minus `offset`, into the small network. Returns its norm, its weights
+/// and the omissions.
 fn small_network(
     tensors: &[(&str, [usize; 2], &[f32])],
     offset: f64,
@@ -132,7 +133,7 @@ fn small_network(
     (norm, weight, omissions.collect())
 }
 
-/// E g² of 1, −1, 2, 0 is 3/2, of the same less 1 as stored; E b² of 3, −3, 3, −3 is 9.
+/// E g² of 1, −1, 2, 0 is 3/2, also if they are stored minus 1. E b² of 3, −3, 3, −3 is 9.
 #[test]
 fn norms_have_the_measured_size_of_gains_and_biases() {
     let bias: (&str, [usize; 2], &[f32]) = ("blocks.0.norm.bias", [4, 1], &[3.0, -3.0, 3.0, -3.0]);
@@ -146,7 +147,8 @@ fn norms_have_the_measured_size_of_gains_and_biases() {
     assert_eq!((norm.gain, omissions), (1.0, Vec::new()));
 }
 
-/// A mean of 1 beside a standard deviation of 1/2, fan-in 4: 4 · 1/(1/4) = 16. A bias of 2 beside gains of 1: 4/(1 + 4).
+/// A mean of 1 and a standard deviation of 1/2 give, with fan-in 4, 4 · 1/(1/4) = 16. A bias of 2 and gains of 1 give
+/// 4/(1 + 4).
 #[test]
 fn means_and_foreign_tensors_are_left_out_and_listed() {
     let weight: Vec<f32> = [0.5, 1.5].repeat(8);

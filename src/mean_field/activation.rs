@@ -1,11 +1,11 @@
-//! Activation y = φ(x), entry by entry, by its dual ([`super::dual`]).
+//! Activation y = φ(x) of every entry, by the dual activation of φ ([`super::dual`]).
 //!
 //! ```text
 //! E y_a y_b = E φ(u) φ(v)      E y_a = E φ(u)      (u, v) Gaussian with the moments of (x_a, x_b)
 //! E g_a g_b at x = E g_a g_b at y E φ'(u) φ'(v)             E (g x)_a (g x)_b at x = E g_a g_b at y E φ'(u)u φ'(v)v
 //! ```
 //!
-//! Assumption: x has mean zero and is Gaussian, as behind a linear map. Source: Cho & Saul 2009; Poole et al. 2016.
+//! Assumption: x has mean zero and is Gaussian, as after a linear map. Source: Cho & Saul 2009; Poole et al. 2016.
 
 use super::component::{MeanField, Parameter};
 use super::dual::{Dual, Of};

@@ -1,4 +1,5 @@
-//! BatchNorm: y_a = gain z_a √n/D of every feature, z_a = x_a − mean_b x_b, D² = Σ_a z_a² + n ε, over the n tokens of a batch.
+//! BatchNorm: y_a = gain z_a √n/D for every feature, with z_a = x_a − mean_b x_b and D² = Σ_a z_a² + n ε over the n
+//! tokens of a batch.
 //!
 //! ```text
 //! |z|² = q s,  s ~ χ²(n − 1),  q = E x_a² − E x_a x_b        h = |z|²/D²        E y_a² = gain² E h        E y_a y_b = −E y_a²/(n − 1)
@@ -6,9 +7,10 @@
 //! E g_a g_b at x = −E g_a² at x/(n − 1)        in evaluation, E g_a g_b at x = gain² E[n/D²] E g_a g_b at y
 //! ```
 //!
-//! E[n/D²] = n/((n − 3) q) for ε = 0. Where an activation follows, its derivative knows e: `activation`.
+//! E[n/D²] = n/((n − 3) q) for ε = 0. Where an activation follows, its derivative depends on e: see `activation`.
 //!
-//! Assumptions: all tokens are alike, and x is Gaussian, as behind a linear map: length and direction of z are independent.
+//! Assumptions: all tokens are exchangeable, and x is Gaussian, as after a linear map, so that the length and the
+//! direction of z are independent.
 //! Source: Yang et al. 2019, A mean field theory of batch normalization, section 3 and appendix E.
 
 use sigprop_stack::Norm;
@@ -18,20 +20,20 @@ use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// A BatchNorm: gradients go through the statistics of the batch in training.
+/// A BatchNorm. In training, gradients also pass through the statistics of the batch.
 pub(crate) struct BatchNorm<'n> {
     pub(super) norm: &'n Norm,
     pub(super) training: bool,
 }
 
-/// The law of D, in units of e^`ln_unit`.
+/// The distribution of D²/n, in units of e^`ln_unit`.
 struct Batch {
     count: f64,
-    /// q.
+    /// q = E x_a² − E x_a x_b.
     spread: f64,
     eps: f64,
     ln_unit: f64,
-    /// Values of s and their probabilities.
+    /// Values of s ~ χ²(n − 1) and their probabilities.
     lengths: Vec<(f64, f64)>,
 }
 
@@ -44,7 +46,7 @@ impl Batch {
         Self { count, spread: (own - pair) * unit, eps, ln_unit, lengths: chi_square(count - 1.0) }
     }
 
-    /// E of a function of D²/n and h.
+    /// Returns the expectation of a function of D²/n and h.
     fn mean(&self, of: impl Fn(f64, f64) -> f64) -> f64 {
         let at = |&(length, probability): &(f64, f64)| {
             let square = self.spread * (length / self.count);
@@ -55,13 +57,14 @@ impl Batch {
     }
 }
 
-/// Values of a χ² variable of so many degrees of freedom, and their probabilities: the trapezoidal rule in ln χ².
+/// Returns values of a χ² variable with this number of degrees of freedom and their probabilities, by the trapezoidal
+/// rule in ln χ².
 fn chi_square(degrees: f64) -> Vec<(f64, f64)> {
-    /// Steps by standard deviation, and how small densities count.
+    /// Steps per standard deviation, and ln of the smallest density, relative to the maximum, that is kept.
     const STEPS: f64 = 4.0;
     const LEAST: f64 = -80.0;
     let step = (2.0 / degrees).sqrt() / STEPS;
-    // ln of the density of ln (χ²/degrees), less its maximum.
+    // ln of the density of ln (χ²/degrees), minus its maximum.
     let ln_density = |u: f64| 0.5 * degrees * (u + 1.0 - u.exp());
     let half = |sign: f64| {
         let points = (0..).map(move |index| sign * step * (f64::from(index) + 0.5));
@@ -72,21 +75,21 @@ fn chi_square(degrees: f64) -> Vec<(f64, f64)> {
     points.into_iter().map(|(value, density)| (value, density / total)).collect()
 }
 
-/// E x_a² and E x_a x_b, averaged over tokens.
+/// Returns E x_a² averaged over tokens, and E x_a x_b averaged over pairs of tokens.
 fn averages(kernel: &Kernel) -> [f64; 2] {
     let (positions, count) = (&kernel.positions, kernel.positions.length);
     let own = positions.sum(|node| kernel.own[node]) / count;
     [own, positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0))]
 }
 
-/// The kernel of numbers that sum to zero over the batch, with this E x_a².
+/// Returns the kernel of a signal that sums to zero over the batch, with E x_a² = `own`.
 fn without_sum(like: &Kernel, ln_unit: f64, own: f64) -> Kernel {
     let pair = own * (1.0 - like.positions.length).recip();
     Kernel { ln_unit, ..Kernel::new(&like.positions, |_| own, |_| pair) }
 }
 
 impl BatchNorm<'_> {
-    /// Σ_ab E g_a g_b e_a e_b, in units of the gradient's kernel.
+    /// Returns Σ_ab E g_a g_b e_a e_b, in units of the gradient's kernel.
     fn radial(y: &Signal, gradient: &Gradient) -> f64 {
         let of_products = match &gradient.next {
             Next::Activation(activation) => activation.with_signal(y, &gradient.kernel),
@@ -104,7 +107,8 @@ impl BatchNorm<'_> {
         Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
     }
 
-    /// Variance of |y|² of one feature over the square of its mean: ε lets lengths differ.
+    /// Returns the variance of |y|² of one feature over its squared mean. It is zero for ε = 0, where the length is
+    /// fixed.
     pub(crate) fn square_variance(norm: &Norm, x: &Kernel) -> f64 {
         let batch = Batch::new(norm, x);
         let [mean, square] = [1, 2].map(|power| batch.mean(|_, share| share.powi(power)));
@@ -142,7 +146,7 @@ mod tests {
     use super::super::positions::Positions;
     use super::*;
 
-    /// A batch of 17 of which every feature is normalised.
+    /// Returns a norm with its input and output, for a batch of 17 tokens.
     fn normalised(gain: f64) -> (Norm, [Signal; 2]) {
         let norm = Norm { gain, ..Norm::plain(NormKind::BatchNorm { training: true }, 0.0) };
         let positions = Arc::new(Positions::groups(&[17.0], None));
@@ -151,7 +155,7 @@ mod tests {
         (norm, [x, y])
     }
 
-    /// Entries on a sphere in 16 dimensions: E y⁴ = 3·16/18 (E y²)², E y² as it is, whatever was normalised.
+    /// The values of a feature lie on a sphere in 16 dimensions: E y⁴ = 3·16/18 (E y²)², and E y² is not affected.
     #[test]
     fn activations_see_directions() {
         let (_, [_, y]) = normalised(1.0);
@@ -161,7 +165,7 @@ mod tests {
         assert_relative_eq!(mean * (0.5 * phi.kernel.ln_unit).exp(), 0.5, max_relative = 1e-9);
     }
 
-    /// Gains that start at zero have the gradient of x̂ and what the activation sends back at zero.
+    /// Gains that start at zero have a gradient: x̂ times the gradient that the activation sends back at zero.
     #[test]
     fn gains_of_zero_learn() {
         let (norm, [x, y]) = normalised(0.0);
@@ -170,11 +174,11 @@ mod tests {
         let ones = Gradient::independent(Kernel::new(&x.kernel.positions, |_| 1.0, |_| 0.0));
         let gradient = activation.backward(&y, &after, &ones);
         let [(_, ln_gain)] = norm.weights(&x, &y, &gradient)[..] else { panic!("it has gains") };
-        // GELU'(0)² = ¼, of 17 tokens with E x̂² = 1.
+        // GELU'(0)² = ¼ for each of 17 tokens with E x̂² = 1.
         assert_relative_eq!(ln_gain.exp(), 17.0 / 4.0, max_relative = 1e-6);
     }
 
-    /// E χ², E 1/χ² and E χ⁴ are what they are known to be.
+    /// E χ², E χ⁴ and E 1/χ² have their known values.
     #[test]
     fn moments_of_lengths() {
         for degrees in [3.0, 7.0, 255.0] {

@@ -1,4 +1,4 @@
-//! What a component is: one with one input, or chains on a common one that meet.
+//! The traits of components: with one input, or with several inputs that are the outputs of chains.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::signal::Signal;
 /// A parameter of a component.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parameter<'a> {
-    /// A tensor with a name that signals are multiplied by or read from.
+    /// A named tensor that signals are multiplied by or read from.
     Tensor(&'a Tensor),
-    /// A tensor with a name that is added.
+    /// A named tensor that is added to a signal.
     Bias(&'a Tensor),
     /// The gains of a norm.
     Gain,
@@ -21,18 +21,18 @@ pub(crate) enum Parameter<'a> {
 
 /// A component with one input.
 pub(crate) trait MeanField {
-    /// The output from the input.
+    /// Returns the output for the input `x`.
     fn forward(&self, x: &Signal) -> Signal;
-    /// The gradient at the input `x` from that at the output `y`.
+    /// Returns the gradient at the input `x` from the gradient at the output `y`.
     fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient;
-    /// ln E dW² of its parameters, summed over the tokens of a sequence.
+    /// Returns ln E dW² of its parameters, where dW is the sum over the tokens of a sequence.
     fn weights<'a>(&'a self, x: &Signal, y: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)>;
 }
 
-/// A component with several inputs, chains on a common input `x`.
+/// A component with several inputs: the outputs of chains that share the input `x`.
 pub(crate) trait MeanFieldFan {
-    /// The output from those of the `parts`.
+    /// Returns the output from the outputs of the `parts`.
     fn merge(&self, x: &Signal, parts: &[Arc<Signal>]) -> Signal;
-    /// The gradient at the output of each part, from that at the output.
+    /// Returns the gradient at the output of each part from the gradient at the output of the component.
     fn split(&self, x: &Signal, parts: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient>;
 }

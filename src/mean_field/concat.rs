@@ -1,13 +1,14 @@
-//! Chains side by side in every head: the queries and keys of latent attention.
+//! Concatenation of several chains in every head, as for the queries and keys of latent attention.
 //!
 //! ```text
 //! E y_a y_b = Σ_i u_i E f_ia f_ib         u_i = width_i/Σ width, a part that heads share counted once per head
 //! ```
 //!
-//! Every part receives the gradient of its features, a shared one the sum over heads. A query's gradient, Σ_b δs_ab k_b, has in
-//! each part what keys have there, a key's what queries have: `Signal::parts`.
+//! Every part receives the gradient of its features; a part that heads share receives the sum over heads. A query has
+//! the gradient Σ_b δs_ab k_b, so that each of its parts is as large as that part of the keys. For a key, the parts of
+//! the queries count (`Signal::parts`).
 //!
-//! Assumption: parts of queries and of keys have alike correlations. Source: DeepSeek-AI 2024 for the network.
+//! Assumption: the parts of queries and of keys have similar correlations. Source: DeepSeek-AI 2024 for the network.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::kernel::Kernel;
 use super::rotation::Rotation;
 use super::signal::{Part, Signal};
 
-/// Features of every part in the output.
+/// Returns the number of features of every part in the output.
 fn widths(concat: &Concat, parts: &[Arc<Signal>]) -> Vec<f64> {
     let heads = |index: usize| if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
     parts.iter().enumerate().map(|(index, part)| heads(index) * part.width).collect()

@@ -1,4 +1,4 @@
-//! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + b, tokens outside being zero.
+//! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + b, where tokens outside the sequence are zero.
 //!
 //! ```text
 //! E y_a y_c = n_in s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_b²
@@ -6,10 +6,12 @@
 //! E dW²     = Σ_ac E g_a g_c of the mean over k of E x x as above            E db² = Σ_ac E g_a g_c
 //! ```
 //!
-//! Taps are independent: the same tap of two outputs reads two inputs. Tokens that are all alike, as patches of an image are, stay so:
-//! κ taps, L' = (L − κ)/stride + 1 outputs, and E g_b g_d = n_out s² κ L'(L' − 1)/(L (L − 1)) E g_a g_c.
+//! Taps are independent, and the same tap of two outputs reads two inputs. Exchangeable tokens, such as the patches of
+//! an image, stay exchangeable: κ taps have L' = (L − κ)/stride + 1 outputs, and E g_b g_d = n_out s² κ L'(L' − 1)/(L
+//! (L − 1)) E g_a g_c.
 //!
-//! Assumption: gradients of neighbours are averaged over where they stand between outputs. Source: the linear map, tap by tap.
+//! Assumption: the gradient at an input is averaged over the place of the input between outputs. Source: the linear
+//! map, tap by tap.
 
 use std::sync::Arc;
 
@@ -23,17 +25,17 @@ use super::kernel::Kernel;
 use super::positions::{Positions, Taps};
 use super::signal::Signal;
 
-/// A convolution between the positions of its input and of its output.
+/// The rule of a convolution for inputs at given positions.
 #[derive(Debug)]
 pub(crate) struct Rule {
     convolution: Convolution,
     outputs: Arc<Positions>,
-    /// Where positions differ.
+    /// Sums over the taps where positions differ; `None` where tokens are exchangeable.
     taps: Option<Taps>,
 }
 
 impl Rule {
-    /// Of tokens at these positions.
+    /// Returns the rule for inputs at these positions.
     pub(crate) fn new(convolution: &Convolution, inputs: &Positions) -> Self {
         let length = convolution.output_len(inputs.length as usize);
         let taps = inputs.chart.as_ref().map(|chart| Taps::new(convolution, chart, length));
@@ -44,7 +46,7 @@ impl Rule {
         Self { convolution: convolution.clone(), outputs: Arc::new(outputs), taps }
     }
 
-    /// The mean over taps of what two outputs read.
+    /// Returns the kernel of the inputs that two outputs read, averaged over taps.
     fn read(&self, x: &Kernel) -> Kernel {
         let kernel = match &self.taps {
             None => Kernel::new(&self.outputs, |node| x.own[node], |point| x.pairs[point]),
@@ -58,7 +60,7 @@ impl Rule {
         Kernel { ln_unit: x.ln_unit, ..kernel }
     }
 
-    /// n s² of all taps.
+    /// Returns n s² summed over all taps, for `count` features.
     fn gain(&self, count: usize) -> f64 {
         count as f64 * self.convolution.kernel as f64 * self.convolution.weight.init.variance()
     }

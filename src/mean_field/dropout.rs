@@ -1,4 +1,4 @@
-//! Dropout: every entry is zero with probability p and 1/(1 − p) times itself otherwise, independently.
+//! Dropout: every entry is independently set to zero with probability p, and multiplied by 1/(1 − p) otherwise.
 //!
 //! ```text
 //! E y_a² = E x_a²/(1 − p)      E y_a y_b = E x_a x_b      E y_a = E x_a          gradients likewise

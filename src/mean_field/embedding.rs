@@ -1,14 +1,16 @@
-//! Where a stream starts, and terms that are added on the way: looked-up embeddings, positions, Gaussian vectors.
+//! The start of a stream, and terms that are added to it later: embedding tables, positions, Gaussian vectors.
 //!
 //! ```text
 //! E x_a² = s²      E x_a x_b = s² r_ab          r: 1 for tokens with the same id (a table of tokens) or in the same segment,
 //! E dW² = Σ_ab E g_a g_b r_ab/rows                 1 for all (a constant), 0 (learned positions), independent terms add up
 //! ```
 //!
-//! Waves of scale c: E e_a e_b = ½ c² E_f cos((a − b) f), and means. Rows of a table of positions: each is read once per sequence; of the others `rows` share what is collected. A Gaussian
-//! source has one mean for all entries.
+//! Sinusoidal waves of scale c have E e_a e_b = ½ c² E_f cos((a − b) f), and means. Every row of a table of positions
+//! is read once per sequence; in other tables, `rows` rows share the sum over all tokens. A Gaussian source has one
+//! mean for all entries.
 //!
-//! Assumption: ids are drawn independently, of probability p_i: two are the same with Σ p², exactly.
+//! Assumption: ids are sampled independently with probabilities p_i, so that two are the same with probability Σ p_i²,
+//! exactly.
 //! Source: Kedia et al. 2024, §3.
 
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use super::positions::{Averages, Positions};
 use super::rotation::waves;
 use super::signal::Signal;
 
-/// Gaussian vectors.
+/// Returns the signal of a Gaussian source.
 pub(crate) fn gaussian(source: &Gaussian, positions: &Arc<Positions>) -> Signal {
     let square = source.mean * source.mean;
     let [second, product] = [1.0, source.correlation].map(|part| source.variance * part + square);
@@ -33,13 +35,14 @@ pub(crate) fn gaussian(source: &Gaussian, positions: &Arc<Positions>) -> Signal 
     Signal { means, ..Signal::centred(source.width as f64, kernel) }
 }
 
-/// The sum of the terms of an embedding.
+/// Returns the sum of the terms of an embedding.
 pub(crate) fn embedded(source: &Embedding, positions: &Arc<Positions>) -> Signal {
     let zero = Gaussian { width: source.width, mean: 0.0, variance: 0.0, correlation: 0.0 };
     source.terms.iter().fold(gaussian(&zero, positions), |x, term| term.forward(&x))
 }
 
-/// Of E x² of a source, the share that is the same in all networks, and its correlation of two tokens, averaged over a sequence.
+/// Returns the share of E x² of a source that is the same in all networks, and the token correlation of this share,
+/// averaged over a sequence.
 pub(crate) fn fixed(source: &Source, x: &Kernel) -> [f64; 2] {
     let of = |fixed: &Kernel| {
         let positions = &x.positions;
@@ -63,7 +66,7 @@ pub(crate) fn fixed(source: &Source, x: &Kernel) -> [f64; 2] {
     }
 }
 
-/// r_ab at a point.
+/// Returns r_ab at a point.
 fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     let is = |condition: bool| f64::from(u8::from(condition));
     match term {
@@ -75,12 +78,12 @@ fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     }
 }
 
-/// r of a term, of entries of variance 1.
+/// Returns r of a term: its kernel for entries of variance 1.
 fn term(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel {
     Kernel::new(positions, |_| 1.0, |point| alike(term, positions, point))
 }
 
-/// Waves sin(a f), cos(a f) of amplitude 1: E e_a e_b = ½ E_f cos((a − b) f), and E e_a.
+/// Returns waves sin(a f), cos(a f) of amplitude 1, with E e_a e_b = ½ E_f cos((a − b) f) and the means E e_a.
 fn placed(width: f64, positions: &Arc<Positions>) -> Signal {
     let chart = positions.chart.as_ref().expect("waves take a chart");
     let frequencies: Vec<f64> =
@@ -93,7 +96,7 @@ fn placed(width: f64, positions: &Arc<Positions>) -> Signal {
     Signal { means: Some(means.into_iter().collect()), ..Signal::centred(width, kernel) }
 }
 
-/// Two signals added, uncorrelated but for their means.
+/// Returns `x` plus `scale` times a term that is uncorrelated with it except for the means.
 fn added(x: &Signal, term: &Signal, scale: f64) -> Signal {
     let sum = Sum { branches: [1.0, scale].map(|scale| Branch::constant(scale, Vec::new())).into() };
     sum.merge(x, &[Arc::new(x.clone()), Arc::new(term.clone())])
@@ -120,13 +123,13 @@ impl MeanField for EmbeddingTerm {
     }
 }
 
-/// ln E dW² of the tables of a source, from the gradient at its end.
+/// Returns ln E dW² of the tables of a source, from the gradient at its output.
 pub(crate) fn weights<'a>(source: &'a Embedding, gradient: &Gradient) -> Vec<(Parameter<'a>, f64)> {
     let vocab_size = source.ids.vocab_size();
     source.terms.iter().rev().flat_map(|term| collected(term, vocab_size, gradient)).collect()
 }
 
-/// ln E dW² of the table of a term, of tokens one of `vocab_size` rows.
+/// Returns ln E dW² of the table of a term; a table of tokens has `vocab_size` rows.
 fn collected<'a>(term: &'a EmbeddingTerm, vocab_size: usize, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
     let Some(table) = term.table() else { return Few::new() };
     let rows = match term {

@@ -2,5 +2,5 @@
 
 use smallvec::SmallVec;
 
-/// A list that seldom has more entries than have room in place.
+/// A list that seldom has more entries than fit in place, without an allocation.
 pub(crate) type Few<T> = SmallVec<[T; 6]>;

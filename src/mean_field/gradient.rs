@@ -1,41 +1,41 @@
-//! What is known of a gradient: its kernel, and what the signal goes to.
+//! The gradient of a signal: its kernel, and the kind of component that reads the signal.
 
 use std::sync::Arc;
 
 use super::dual::Dual;
 use super::kernel::Kernel;
 
-/// What is known of the gradient g = dL/dx of a signal x.
+/// The second moments of the gradient g = dL/dx of a signal x.
 #[derive(Clone, Debug)]
 pub(crate) struct Gradient {
     /// E g_a g_b.
     pub(crate) kernel: Kernel,
-    /// What x goes to.
+    /// The component that reads x.
     pub(crate) next: Next,
-    /// The share of E g² that every part of the features has, if they are not alike.
+    /// The share of E g² of every part of the features; `None` if E g² is the same for all features.
     pub(crate) parts: Option<Arc<[f64]>>,
     /// E g_a g_b before the rotation that x comes from, where it is known.
     pub(crate) before: Option<Kernel>,
 }
 
-/// What a signal x goes to, where its gradient knows of it.
+/// The component that reads a signal x, as far as the gradient depends on it.
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
-    /// Anything of which the gradient is independent of x.
+    /// Any component for which the gradient is independent of x.
     Anything,
-    /// An activation φ, whose φ'(x) the gradient has as a factor.
+    /// An activation φ: the gradient has the factor φ'(x).
     Activation(Dual),
-    /// Scores, of which what all keys share takes nothing: Σ_b g_b = 0.
+    /// Attention scores, where x are keys. The softmax ignores the common part of all keys: Σ_b g_b = 0.
     Scores,
 }
 
 impl Gradient {
-    /// A gradient that is independent of the signal.
+    /// Returns a gradient that is independent of the signal.
     pub(crate) fn independent(kernel: Kernel) -> Self {
         Self { kernel, next: Next::Anything, parts: None, before: None }
     }
 
-    /// ln Σ_ab E g_a g_b E x_a x_b over all tokens.
+    /// Returns ln Σ_ab E g_a g_b E x_a x_b over all tokens.
     pub(crate) fn ln_collected(&self, x: &Kernel) -> f64 {
         match self.next {
             Next::Scores => self.kernel.ln_contracted(&x.doubly_centred()),
@@ -43,7 +43,7 @@ impl Gradient {
         }
     }
 
-    /// The sum of uncorrelated gradients.
+    /// Returns the sum of uncorrelated gradients.
     pub(crate) fn sum(parts: &[Self]) -> Self {
         match parts {
             [only] => only.clone(),

@@ -4,8 +4,9 @@
 //! K_aa = E x_a²      K_ab = E x_a x_b      x_a, x_b the same entry of two tokens a, b
 //! ```
 //!
-//! At infinite width this *kernel* decides everything that follows: entries are independent and, behind a linear map,
-//! jointly Gaussian. Entries of gradients have one likewise. Source: Neal 1996; Lee et al. 2018 (NNGP); Poole et al. 2016.
+//! At infinite width this *kernel* decides everything that follows: entries are independent and, after a linear map,
+//! jointly Gaussian. Entries of gradients have a kernel likewise. Source: Neal 1996; Lee et al. 2018 (NNGP); Poole
+//! et al. 2016.
 
 use std::sync::Arc;
 
@@ -13,38 +14,39 @@ use super::few::Few;
 use super::positions::Positions;
 use super::rotation::Rotation;
 
-/// Second moments of the entries of all tokens, in units of e^`ln_unit`: 10⁴ exploding layers give numbers.
+/// Second moments of the entries of all tokens, in units of e^`ln_unit`: even after 10⁴ exploding layers they are
+/// finite.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// Which positions and pairs of positions are followed.
+    /// The positions and pairs of positions that are followed.
     pub(crate) positions: Arc<Positions>,
     /// ln of the unit.
     pub(crate) ln_unit: f64,
     /// E x² at every node.
     pub(crate) own: Few<f64>,
-    /// E x_a x_b of two different tokens, at every point of one class of pairs after the other.
+    /// E x_a x_b of two different tokens, at every point, one class of pairs after the other.
     pub(crate) pairs: Few<f64>,
 }
 
 impl Kernel {
-    /// A kernel of numbers that are not large: of every node, and of every point of every class.
+    /// Returns a kernel in units of 1, from a number per node and a number per point of every class.
     pub(crate) fn new(positions: &Arc<Positions>, own: impl Fn(usize) -> f64, pair: impl Fn(usize) -> f64) -> Self {
         let own = (0..positions.nodes()).map(own).collect();
         let pairs = (0..positions.points()).map(pair).collect();
         Self { positions: Arc::clone(positions), ln_unit: 0.0, own, pairs }
     }
 
-    /// Other numbers where these are, in a unit of their own.
+    /// Returns a kernel at the same positions with other numbers, in units of e^`ln_unit`.
     pub(crate) fn with(&self, ln_unit: f64, own: Few<f64>, pairs: Few<f64>) -> Self {
         Self { positions: Arc::clone(&self.positions), ln_unit, own, pairs }
     }
 
-    /// The kernel of a signal that is exactly zero.
+    /// Returns the kernel of a signal that is exactly zero.
     pub(crate) fn zero(positions: &Arc<Positions>) -> Self {
         Self::new(positions, |_| 0.0, |_| 0.0)
     }
 
-    /// The kernel of the signal times √`gain`.
+    /// Returns the kernel of the signal times √`gain`.
     pub(crate) fn scaled(&self, gain: f64) -> Self {
         if gain == 0.0 {
             return Self::zero(&self.positions);
@@ -52,7 +54,7 @@ impl Kernel {
         Self { ln_unit: self.ln_unit + gain.ln(), ..self.clone() }.balanced()
     }
 
-    /// The sum of kernels of uncorrelated signals, each times its factor.
+    /// Returns the sum of kernels of uncorrelated signals, each times its factor.
     pub(crate) fn sum<'k>(parts: impl Iterator<Item = (f64, &'k Self)> + Clone) -> Self {
         let ln = |(factor, part): (f64, &Self)| factor.ln() + part.ln_unit;
         let ln_unit = parts.clone().map(ln).fold(f64::NEG_INFINITY, f64::max);
@@ -68,20 +70,21 @@ impl Kernel {
         sum.expect("a sum has parts").balanced()
     }
 
-    /// The product, entry by entry, of kernels: that of the product of independent signals.
+    /// Returns the product of both kernels, entry by entry: the kernel of the product of independent signals.
     pub(crate) fn times(&self, other: &Self) -> Self {
         let product = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();
         let (own, pairs) = (product(&self.own, &other.own), product(&self.pairs, &other.pairs));
         self.with(self.ln_unit + other.ln_unit, own, pairs).balanced()
     }
 
-    /// What two tokens with the same id have in common beyond two others, at every point of a class.
+    /// Returns by how much E x_a x_b of two tokens with the same id exceeds that of two with different ids, at every
+    /// point of a class.
     pub(crate) fn of_same_ids(&self) -> Few<f64> {
         let [others, same] = [0, 1].map(|class| &self.pairs[self.positions.class(class)]);
         same.iter().zip(others).map(|(&same, &other)| same - other).collect()
     }
 
-    /// The quotient, entry by entry; zero where there is nothing to divide.
+    /// Returns the quotient, entry by entry; zero where the divisor is zero.
     pub(crate) fn over(&self, other: &Self) -> Self {
         let ratio = |(&a, &b): (&f64, &f64)| if b == 0.0 { 0.0 } else { a / b };
         let quotient = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(ratio).collect();
@@ -89,7 +92,7 @@ impl Kernel {
         self.with(self.ln_unit - other.ln_unit, own, pairs)
     }
 
-    /// The kernel of the signal plus one independent entry, of this variance, for all tokens.
+    /// Returns the kernel of the signal plus one independent entry, of this variance, that is the same for all tokens.
     pub(crate) fn shifted(mut self, variance: f64) -> Self {
         if variance > 0.0 {
             let ln_unit = if self.is_zero() { variance.ln() } else { self.ln_unit.max(variance.ln()) };
@@ -100,50 +103,52 @@ impl Kernel {
         self
     }
 
-    /// The same moments with other products, from values at both ends and the products.
+    /// Returns new products at all points: `of` of the point, the values of `ends` at both tokens, and the product.
     pub(crate) fn map_pairs(&self, ends: &[f64], mut of: impl FnMut(usize, [f64; 2], f64) -> f64) -> Few<f64> {
         let at = |(point, &product): (usize, &f64)| of(point, self.positions.ends(point, ends), product);
         self.pairs.iter().enumerate().map(at).collect()
     }
 
-    /// The kernel behind a rotation.
+    /// Returns the kernel after a rotation.
     pub(crate) fn turned(&self, rotation: &Rotation) -> Self {
         let pairs = self.pairs.iter().enumerate().map(|(point, &pair)| pair * rotation.at(point));
         self.with(self.ln_unit, self.own.clone(), pairs.collect())
     }
 
-    /// Σ_ab over all tokens a, b of the product of two kernels, without their units.
+    /// Returns Σ_ab over all tokens a, b of the product of two kernels, without their units.
     pub(crate) fn contracted(&self, other: &Self) -> f64 {
         let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
         self.positions.sum(|node| self.own[node] * other.own[node]) + pairs
     }
 
-    /// ln Σ_ab over all tokens a, b of the product of two kernels; −∞ where products of different tokens take all of it.
+    /// Returns ln Σ_ab over all tokens a, b of the product of two kernels; −∞ where products of different tokens cancel
+    /// the rest.
     pub(crate) fn ln_contracted(&self, other: &Self) -> f64 {
         let own = self.positions.sum(|node| self.own[node] * other.own[node]);
         let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
         ln_or_nothing(own, pairs) + self.ln_unit + other.ln_unit
     }
 
-    /// Σ_ab over all tokens a, b, without the unit.
+    /// Returns Σ_ab over all tokens a, b, without the unit.
     pub(crate) fn total(&self) -> f64 {
         self.positions.sum(|node| self.own[node]) + self.positions.sum_pairs(|point| self.pairs[point])
     }
 
-    /// ln Σ_ab over all tokens a, b.
+    /// Returns ln Σ_ab over all tokens a, b.
     pub(crate) fn ln_total(&self) -> f64 {
         let own = self.positions.sum(|node| self.own[node]);
         let pairs = self.positions.sum_pairs(|point| self.pairs[point]);
         ln_or_nothing(own, pairs) + self.ln_unit
     }
 
-    /// The same less a number everywhere.
+    /// Returns the kernel with a number subtracted everywhere.
     pub(crate) fn less(&self, common: f64) -> Self {
         let less = |of: &Few<f64>| of.iter().map(|&number| number - common).collect();
         self.with(self.ln_unit, less(&self.own), less(&self.pairs))
     }
 
-    /// The same less what each token has in common with all others on average: enough for gradients that all tokens together have none of.
+    /// Returns the doubly centred kernel: each token's average product with all others is subtracted. It gives the same
+    /// sums as the kernel with gradients that add up to zero over all tokens.
     pub(crate) fn doubly_centred(&self) -> Self {
         let positions = &self.positions;
         let others = (positions.length - 1.0).max(1.0);
@@ -155,12 +160,12 @@ impl Kernel {
         self.with(self.ln_unit, own, pairs)
     }
 
-    /// Whether the signal is exactly zero.
+    /// Returns true if the signal is exactly zero.
     pub(crate) fn is_zero(&self) -> bool {
         self.own.iter().all(|&own| own <= 0.0)
     }
 
-    /// With a unit that keeps numbers near 1, where activations are tabulated.
+    /// Returns the kernel in a unit that keeps numbers near 1, where activations are tabulated.
     fn balanced(mut self) -> Self {
         const LARGE: f64 = 1e10;
         let largest = self.own.iter().copied().fold(0.0, f64::max);
@@ -173,14 +178,14 @@ impl Kernel {
     }
 }
 
-/// ln of the sum of two numbers that may be opposite, but for rounding.
+/// Returns ln of the sum of two numbers; −∞ if they cancel except for rounding.
 fn ln_or_nothing(own: f64, pairs: f64) -> f64 {
     const ROUNDING: f64 = 1e-12;
     let sum = own + pairs;
     if sum > ROUNDING * own.abs() { sum.ln() } else { f64::NEG_INFINITY }
 }
 
-/// The correlation of two variables of these variances and this covariance; 0 of one that is exactly zero.
+/// Returns the correlation of two variables with these variances and this covariance; 0 if one of them is exactly zero.
 pub(crate) fn correlation([a, b]: [f64; 2], covariance: f64) -> f64 {
     let scale = (a * b).sqrt();
     if scale > 0.0 { (covariance / scale).clamp(-1.0, 1.0) } else { 0.0 }

@@ -1,13 +1,15 @@
-//! Linear map y = W x + b, one for all tokens, with independent entries of variance s² and biases of variance s_b².
+//! Linear map y = W x + b, the same for all tokens, with independent entries of variance s² and biases of variance
+//! s_b².
 //!
 //! ```text
 //! E y_a y_b = n_in s² E x_a x_b + s_b²           E g_a g_b at x = n_out s² E g_a g_b at y
 //! E dW² = Σ_ab E g_a g_b E x_a x_b               E db² = Σ_ab E g_a g_b
 //! ```
 //!
-//! Rows of a standardised weight add up to nothing and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) + s_b².
+//! Rows of a standardised weight add up to zero and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) + s_b².
 //!
-//! Assumption: the gradient depends on W only through y, so that it is independent of it going back (Yang 2020).
+//! Assumption: the gradient depends on W only through y, so that it is independent of W in the backward pass (Yang
+//! 2020).
 //! Source: Kedia et al. 2024, appendix on linear layers; standardised weights: Brock et al. 2021.
 
 use sigprop_stack::Linear;
@@ -18,7 +20,7 @@ use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::signal::Signal;
 
-/// n s² of the entries of a weight, standardised or not, summed over `count` of them.
+/// Returns n s² of the entries of a weight, standardised or not, summed over `count` of them.
 fn gain(linear: &Linear, count: usize) -> f64 {
     let variance = match linear.standardised {
         Some(length) => length * length / linear.fan_in as f64,
@@ -27,7 +29,8 @@ fn gain(linear: &Linear, count: usize) -> f64 {
     count as f64 * variance
 }
 
-/// ln of the square by which a step of what is drawn moves the weight in use.
+/// Returns ln of the squared factor by which a step of the sampled weight moves the standardised weight in use; 0 for
+/// other weights.
 pub(super) fn ln_jacobian(linear: &Linear) -> f64 {
     linear.standardised.map_or(0.0, |_| (gain(linear, 1) / linear.weight.init.variance()).ln())
 }

@@ -1,11 +1,12 @@
-//! The infinitely wide network: what every component makes of second moments, forward and backward.
+//! The infinitely wide network: how every component maps second moments, forward and backward.
 //!
-//! State: E x_a x_b of single entries for all tokens a, b ([`kernel`]), at followed positions ([`positions`]). One file per
-//! component: formula, assumption, source, and code that reads like it; dW is dL/dW. Nothing here knows of finite widths but [`steps`], whose
-//! formulas contain 1/n.
+//! The state is E x_a x_b of single entries for all tokens a, b ([`kernel`]), at the positions that are followed
+//! ([`positions`]). Every component has one file, with formula, assumption, source, and code that reads like the
+//! formula; dW is dL/dW. Nothing here depends on finite width except [`steps`], whose formulas contain 1/n.
 //!
-//! Through a block: [`kernel`], `norm`, `linear`, [`attention`] (`scores`, `head`, `everywhere`, `row`), [`softmax`], `sum`, `activation`,
-//! [`dual`]. Masks, rotations, repeated ids and slopes can wait (`masked`, `rotated`, `groups`, `repeats`, `slopes`).
+//! Reading order along a block: [`kernel`], `norm`, `linear`, [`attention`] (`scores`, `head`, `everywhere`, `row`),
+//! [`softmax`], `sum`, `activation`, [`dual`]. Masks, rotations, repeated ids and slopes can wait (`masked`, `rotated`,
+//! `groups`, `repeats`, `slopes`).
 
 mod activation;
 pub(crate) mod attention;

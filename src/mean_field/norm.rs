@@ -1,15 +1,17 @@
-//! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + b, m = E x of LayerNorm and 0 of RMSNorm.
+//! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + b, where m = E x for LayerNorm and 0 for RMSNorm.
 //!
 //! ```text
 //! h_ab = E x_a x_b − m_a m_b            E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_b²
 //! E g_a g_b at x = gain² E g_a g_b at y/√((h_aa + ε)(h_bb + ε))            E dgain² = Σ_ab E (g x̂)_a (g x̂)_b
 //! ```
 //!
-//! What a gradient loses along x and along (1, …, 1) is of order 1/width. x̂ is y before gain and bias; its product with g is
-//! E g_a g_b E x̂_a x̂_b unless an activation follows, whose derivative knows x̂: [`super::activation`].
+//! A norm removes the parts of a gradient along x and along (1, …, 1). They are of order 1/width and neglected here. x̂
+//! is y before gain and bias. Its product with g has the moments E g_a g_b E x̂_a x̂_b, unless an activation follows,
+//! whose derivative depends on x̂: [`super::activation`].
 //!
 //! Assumption: averages over features are expectations. Source: Kedia et al. 2024, appendix on layer normalisation.
-//! DyT and Derf are what they are made of: a scale, an activation, the gains; BatchNorm has a file of its own.
+//! DyT and Derf are treated as the components that they consist of: a scale, an activation, the gains. BatchNorm has a
+//! file of its own.
 
 use sigprop_stack::{Norm, NormKind};
 use smallvec::smallvec;
@@ -21,7 +23,7 @@ use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// h of a norm, what it is divided by at every node, and the unit of both.
+/// The kernel h of a norm, and the divisors at every node.
 struct Division {
     centred: Kernel,
     /// h_aa + ε, in units of e^`ln_unit`.
@@ -39,7 +41,7 @@ impl Division {
         Self { centred, divisors, ln_unit }
     }
 
-    /// `kernel` divided at both ends.
+    /// Returns `kernel` divided by √((h_aa + ε)(h_bb + ε)).
     fn of(&self, kernel: &Kernel) -> Kernel {
         let own = kernel.own.iter().zip(&self.divisors).map(|(&own, &divisor)| own / divisor).collect();
         let inverse: Few<f64> = self.divisors.iter().map(|divisor| divisor.sqrt().recip()).collect();
@@ -95,7 +97,7 @@ impl MeanField for Norm {
             }
         };
         let ln_collected = match &gradient.next {
-            // Gains of zero leave its derivative nothing to know.
+            // If gains are zero, the derivative does not depend on x̂.
             Next::Activation(activation) if self.gain != 0.0 => {
                 activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
             }

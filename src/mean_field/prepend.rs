@@ -1,4 +1,4 @@
-//! A learned token before all others, with entries of variance s²: independent of them.
+//! A learned token before all others, independent of them, with entries of variance s².
 //!
 //! ```text
 //! E y_0² = s²      E y_0 y_b = 0      the others as they are          E dW² = E g_0²

@@ -1,4 +1,4 @@
-//! Product y = Π_i f_i(x), entry by entry, of factors with independent weights: gated feed-forward networks.
+//! Product y = Π_i f_i(x), entry by entry, of factors with independent weights, as in gated feed-forward networks.
 //!
 //! ```text
 //! E y_a y_b = Π_i E f_ia f_ib      E y_a = Π_i E f_ia          E g_ia g_ib = E g_a g_b Π_j≠i E f_ja f_jb

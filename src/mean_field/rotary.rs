@@ -1,13 +1,13 @@
-//! Rotated queries and keys: features are turned in pairs by position · frequency.
+//! Rotary positions: the features of queries and keys are rotated in pairs, by position · frequency.
 //!
 //! ```text
 //! E (R_a x_a)(R_b x_b) = κ(a − b) E x_a x_b          κ: [`super::rotation`]
 //! ```
 //!
-//! and gradients likewise. Scores know of the distance: (R_a q_a)·(R_b k_b) = q_a·R_(b − a) k_b. The kernel of a rotated signal stays
-//! that before, which attention needs, with the rotation beside it.
+//! Gradients transform likewise. Scores depend on the distance: (R_a q_a)·(R_b k_b) = q_a·R_(b − a) k_b. A rotated
+//! signal keeps the kernel before the rotation, which attention needs. The rotation is stored next to it.
 //!
-//! Assumption: features have the same kernel before. Source: Su et al. 2021.
+//! Assumption: all features have the same kernel before the rotation. Source: Su et al. 2021.
 
 use std::sync::Arc;
 

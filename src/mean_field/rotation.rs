@@ -1,4 +1,5 @@
-//! Rotations of features by position · frequency: what two tokens at the distance d keep in common.
+//! Rotations of features by position · frequency: the factor κ(d) on the product of two tokens at the distance d, for n
+//! frequencies f_i per head.
 //!
 //! ```text
 //! κ(d) = 1 − 2n/d_head + 2/d_head Σ_i cos (f_i d)
@@ -12,12 +13,12 @@ use sigprop_stack::Rotary;
 
 use super::positions::{Averages, Chart};
 
-/// κ on a chart.
+/// κ for the distances of a chart.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Up to twice the length.
+    /// Averages of κ over distances, up to twice the length of the sequence.
     pub(super) of_distance: Averages,
-    /// At the lower points, averaged over the distances that a point stands for.
+    /// κ at the lower points, averaged over the distances that a point represents.
     at_points: Vec<f64>,
 }
 
@@ -31,7 +32,7 @@ impl Turn {
     }
 }
 
-/// Σ_i cos (f_i d) and Σ_i sin (f_i d) for d from 0.
+/// Returns Σ_i cos (f_i d) and Σ_i sin (f_i d) for d = 0, 1, … below `length`.
 pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = [f64; 2]> {
     let steps: Vec<[f64; 2]> = frequencies.iter().map(|frequency| [frequency.cos(), frequency.sin()]).collect();
     let mut at = vec![[1.0, 0.0]; frequencies.len()];
@@ -45,17 +46,17 @@ pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = 
     })
 }
 
-/// By how much features are turned: shares of them by a rule each, the others not.
+/// How features are rotated: a share of them by each rule, the others not at all.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotation(Vec<(f64, Arc<Turn>)>);
 
 impl Rotation {
-    /// Of all features by one rule.
+    /// Returns the rotation of all features by one rule.
     pub(super) fn by(turn: &Arc<Turn>) -> Self {
         Self(vec![(1.0, Arc::clone(turn))])
     }
 
-    /// Of parts with these shares, if any is rotated.
+    /// Returns the rotation of a signal whose parts have these shares; `None` if no part is rotated.
     pub(crate) fn mixed<'p>(parts: impl Iterator<Item = (f64, Option<&'p Self>)> + Clone) -> Option<Self> {
         let total: f64 = parts.clone().map(|(share, _)| share).sum();
         let of_part = |(share, rotation): (f64, Option<&'p Self>)| {
@@ -66,17 +67,17 @@ impl Rotation {
         (!rules.is_empty()).then_some(Self(rules))
     }
 
-    /// The rules with their shares.
+    /// Returns the rules with their shares.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &(f64, Arc<Turn>)> {
         self.0.iter()
     }
 
-    /// The share that is not rotated.
+    /// Returns the share of the features that is not rotated.
     pub(super) fn still(&self) -> f64 {
         1.0 - self.0.iter().map(|(share, _)| share).sum::<f64>()
     }
 
-    /// κ at a point of any class.
+    /// Returns κ at a point of any class.
     pub(super) fn at(&self, point: usize) -> f64 {
         let of_rule = |(share, rule): &(f64, Arc<Turn>)| share * rule.at_points[point % rule.at_points.len()];
         self.still() + self.0.iter().map(of_rule).sum::<f64>()

@@ -1,4 +1,4 @@
-//! What is known of a signal: its kernel and its means, and of queries and keys how they are turned and made.
+//! The moments of a signal: its kernel and its means, and for queries and keys their rotation and their parts.
 
 use std::sync::Arc;
 
@@ -6,44 +6,45 @@ use super::few::Few;
 use super::kernel::Kernel;
 use super::rotation::Rotation;
 
-/// What is known of a signal x.
+/// The moments of a signal x.
 #[derive(Clone, Debug)]
 pub(crate) struct Signal {
-    /// Entries of a token.
+    /// Number of entries of a token.
     pub(crate) width: f64,
     /// E x_a x_b.
     pub(crate) kernel: Kernel,
-    /// E x at every node, in units of the root of the kernel's; none of a signal without means.
+    /// E x at every node, in units of the root of the kernel's unit; `None` if all means are zero.
     pub(crate) means: Option<Few<f64>>,
-    /// Of queries and keys that are rotated: the kernel is that before.
+    /// The rotation of queries and keys, if there is one. The kernel is that before the rotation.
     pub(crate) rotation: Option<Rotation>,
-    /// Of all tokens behind a BatchNorm, the degrees of freedom of the length that they have lost: their direction alone is random.
+    /// After a BatchNorm, the degrees of freedom of the length of a feature over all tokens; `None` elsewhere. The norm
+    /// has fixed this length, so that only the direction is random.
     pub(crate) length_lost: Option<f64>,
-    /// Of queries and keys of several parts.
+    /// The parts of queries and keys, if there are several.
     pub(crate) parts: Option<Arc<[Part]>>,
 }
 
 /// A part of the features of a signal.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Its share of them, and of E x².
+    /// The share of the features that belong to this part, and the share of E x².
     pub(crate) features: f64,
     pub(crate) squares: f64,
     pub(crate) rotation: Option<Rotation>,
 }
 
 impl Signal {
-    /// A signal without means.
+    /// Returns a signal without means.
     pub(crate) fn centred(width: f64, kernel: Kernel) -> Self {
         Self { width, kernel, means: None, rotation: None, length_lost: None, parts: None }
     }
 
-    /// E x at a node.
+    /// Returns E x at a node.
     pub(crate) fn mean(&self, node: usize) -> f64 {
         self.means.as_ref().map_or(0.0, |means| means[node])
     }
 
-    /// E x_a E x_b at a point.
+    /// Returns E x_a E x_b at a point.
     pub(crate) fn mean_product(&self, point: usize) -> f64 {
         self.means.as_ref().map_or(0.0, |means| {
             let [a, b] = self.kernel.positions.ends(point, means);
@@ -51,7 +52,7 @@ impl Signal {
         })
     }
 
-    /// The kernel of x − E x.
+    /// Returns the kernel of x − E x.
     pub(crate) fn centred_kernel(&self) -> Kernel {
         if self.means.is_none() {
             return self.kernel.clone();
@@ -61,7 +62,7 @@ impl Signal {
         self.kernel.with(self.kernel.ln_unit, own.collect(), pairs.collect())
     }
 
-    /// Factors on the means, none if there are none.
+    /// Returns the means times `factor` of their node; `None` if there are none.
     pub(crate) fn scaled_means(&self, factor: impl Fn(usize) -> f64) -> Option<Few<f64>> {
         Some(self.means.as_ref()?.iter().enumerate().map(|(node, &mean)| mean * factor(node)).collect())
     }

@@ -1,11 +1,13 @@
-//! Weighted sum y = Σ_i β_i m_i/(1 − p_i) f_i(x): the residual connection; m_i = 0 with probability p_i, for a whole sequence.
+//! Weighted sum y = Σ_i β_i m_i/(1 − p_i) f_i(x), such as a residual connection. With probability p_i, m_i is 0 for a
+//! whole sequence, otherwise 1.
 //!
 //! ```text
 //! E y_a y_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_i≠j β_i β_j E f_ia E f_jb
 //! E g_a g_b at f_i = β_i²/(1 − p_i) E g_a g_b at y             at x the gradients of all branches add up
 //! ```
 //!
-//! Assumption: branches are uncorrelated but for their means, and so are their gradients (fresh weights in all but one).
+//! Assumption: branches are uncorrelated except for their means, and so are their gradients (fresh weights in all but
+//! one).
 //! Source: Kedia et al. 2024, appendix on residuals; stochastic depth: Huang et al. 2016.
 
 use sigprop_stack::{Branch, Sum};
@@ -17,12 +19,13 @@ use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// β²/(1 − p).
+/// Returns β²/(1 − p).
 fn gain(branch: &Branch) -> f64 {
     branch.scale * branch.scale / (1.0 - branch.drop_rate)
 }
 
-/// E y at every node, and Σ_i β_i² E f_i E f_i, what a square of E y has that products of different branches have not.
+/// Returns E y at every node, and β_i E f_i of every branch that has means; `None` if no branch has. `merge` adds the
+/// products of means of different branches to the kernel.
 fn means(sum: &Sum, parts: &[Arc<Signal>], ln_unit: f64) -> Option<(Few<f64>, Vec<Few<f64>>)> {
     let scaled = |(branch, part): (&Branch, &Arc<Signal>)| {
         let unit = branch.scale * (0.5 * (part.kernel.ln_unit - ln_unit)).exp();

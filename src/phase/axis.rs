@@ -1,11 +1,11 @@
-//! What is varied: its name, from where to where, and where a prediction is made.
+//! The axes of a map: the number that is varied, its range, and the values at which predictions are made.
 
 use std::{fmt, str::FromStr};
 
-/// Predictions along an axis unless it is said.
+/// Number of values along an axis by default.
 const POINTS: usize = 17;
 
-/// Whole numbers up to this are varied.
+/// Largest number of values along an axis.
 const MAX_POINTS: usize = 1000;
 
 /// One axis of a map.
@@ -21,15 +21,15 @@ const MAX_POINTS: usize = 1000;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is varied.
+    /// Name of the number that is varied.
     pub name: String,
     /// The smallest value.
     pub low: f64,
     /// The largest value.
     pub high: f64,
-    /// How many values are looked at; fewer where whole numbers coincide.
+    /// Number of values; there are fewer if whole numbers coincide.
     pub points: usize,
-    /// Whether the logarithm is varied evenly.
+    /// True if the values are evenly spaced in the logarithm.
     pub is_log: bool,
 }
 
@@ -37,13 +37,13 @@ pub struct Axis {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected NAME=LOW..HIGH[:POINTS][:linear], {expected}, got {got}")]
 pub struct AxisError {
-    /// Which part of it is expected.
+    /// The part of the text that is expected.
     pub expected: &'static str,
-    /// What is there.
+    /// The text in its place.
     pub got: String,
 }
 
-/// Logarithmic if it starts above zero and is not said to be linear.
+/// Reads an axis. It is logarithmic if it starts above zero and is not said to be linear.
 impl FromStr for Axis {
     type Err = AxisError;
 
@@ -70,7 +70,7 @@ impl FromStr for Axis {
     }
 }
 
-/// As it is read.
+/// Writes the axis in the form in which it is read.
 impl fmt::Display for Axis {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, low, high, points, is_log } = self;
@@ -80,7 +80,7 @@ impl fmt::Display for Axis {
 }
 
 impl Axis {
-    /// The values that are looked at, ascending; whole numbers if `is_whole`.
+    /// The values along the axis, ascending; whole numbers if `is_whole`.
     pub(super) fn values(&self, is_whole: bool) -> Vec<f64> {
         let steps = self.points - 1;
         let value = |step: usize| match step {

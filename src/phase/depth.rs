@@ -1,4 +1,4 @@
-//! Over how many blocks things change.
+//! Depth scales: the numbers of blocks over which quantities change.
 //!
 //! # Formula
 //!
@@ -7,41 +7,42 @@
 //! correlation         r_l = r* + A e^(−l/ξ):  ξ = h/ln((r_b − r_a)/(r_c − r_b))    blocks a, b = a + h, c = a + 2h
 //! ```
 //!
-//! c is where the correlation r has arrived, up to [`ARRIVED`] of its way, or the last block; h = c/4. A correlation
-//! that goes to its end by a power of the depth, as on the edge of chaos, gives about c/4.
+//! c is the block where the correlation r has arrived, up to a share [`ARRIVED`] of its way, or the last block. The
+//! step h is c/4. A correlation that approaches its limit by a power of the depth, as on the edge of chaos, gives about
+//! c/4.
 //!
 //! # Source
 //!
 //! Schoenholz et al. 2017 (arXiv 1611.01232), equations 9 to 12: the depth scales ξ_c of correlations, which diverges
-//! on the edge of chaos, and ξ_∇ of gradients; a network can be trained as long as it is not much deeper.
+//! on the edge of chaos, and ξ_∇ of gradients; a network can be trained if it is not much deeper than these.
 
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{Quantity, SiteRow};
 
 use crate::verdict::{Profile, rate};
 
-/// Share of the way of the correlation that does not count any more.
+/// Share of the correlation's way that is neglected at its end.
 const ARRIVED: f64 = 1e-6;
 
-/// A correlation that moves by less moves by rounding.
+/// Changes of a correlation below this are rounding.
 const STILL: f64 = 1e-9;
 
-/// Rates per block below are rounding.
+/// Rates per block below this are rounding.
 const FLAT: f64 = 1e-9;
 
-/// Over how many blocks something changes by a factor of e; none where it does not change.
+/// The numbers of blocks over which quantities change by a factor of e; `None` if a quantity does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DepthScales {
-    /// The variance of the stream; negative where it falls.
+    /// The variance of the stream; negative if it falls.
     pub forward: Option<f64>,
-    /// That of its gradient, going back; negative where it falls.
+    /// The variance of the gradient on its way back; negative if it falls.
     pub backward: Option<f64>,
-    /// The distance of the token correlation from where it goes; none where it does not settle either.
+    /// The distance of the token correlation from its limit; `None` also if it does not settle.
     pub correlation: Option<f64>,
 }
 
 impl DepthScales {
-    /// Those of a stream, from its input to its last block.
+    /// The depth scales of a stream, from its input to its last block.
     pub(super) fn of(stream: &[SiteRow]) -> Self {
         let profile = Profile { stream: None, rows: stream.iter().collect() };
         let scale = |quantity| rate(&profile, quantity).filter(|rate| rate.abs() > FLAT).map(f64::recip);
@@ -55,14 +56,14 @@ impl DepthScales {
     }
 }
 
-/// ξ of correlations from block to block.
+/// The depth scale ξ of correlations, given block by block; `None` if they do not settle.
 fn settling(correlations: &[f64]) -> Option<f64> {
     let (first, last) = (correlations.first()?, correlations.last()?);
     let way = correlations.iter().map(|r| (r - last).abs()).fold((last - first).abs(), f64::max);
     if way < STILL {
         return None;
     }
-    // The first block from which on all are close.
+    // The first block from which all correlations are close to the last.
     let arrived = correlations.iter().rposition(|r| (r - last).abs() > ARRIVED * way)? + 1;
     let end = arrived.max(2);
     let step = (end / 4).max(1);
@@ -79,7 +80,7 @@ mod tests {
         (0..=100).map(|block| of(f64::from(block))).collect()
     }
 
-    /// Exponentials have their own scale, whatever they go to, and however soon they are there.
+    /// Exponentials have their own scale, whatever their limit is and however soon they reach it.
     #[test]
     fn exponential_correlations_have_their_depth_scale() {
         for (end, scale) in [(1.0, 7.0), (0.3, 7.0), (0.0, 0.5), (1.0, 30.0)] {
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(settling(&way(|block| 1e-6 * (block / 10.0).exp())), None);
         assert_eq!(settling(&[0.2]), None);
         assert_eq!(settling(&[0.2, 0.3]), None);
-        // At once.
+        // The limit is reached at once.
         assert_eq!(settling(&[0.2, 1.0, 1.0]), Some(0.0));
     }
 }

@@ -1,4 +1,5 @@
-//! Where failures begin: lines between cells that fail and cells that do not (marching squares), and what they enclose.
+//! The edges of failures: lines between cells that fail and cells that do not (marching squares), and the enclosed
+//! areas.
 //!
 //! # Source
 //!
@@ -14,17 +15,17 @@ use rayon::prelude::*;
 use super::{Cell, Map, PhaseError, Place};
 use crate::verdict::Failure;
 
-/// Halvings of the side of a cell.
+/// Number of times that the side of a cell is halved.
 const HALVINGS: usize = 8;
 
-/// Where a failure happens.
+/// The part of a map where a failure happens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
     /// The failure.
     pub failure: Failure,
-    /// Lines along which it begins, each vertex on the failing side; closed ones end where they start.
+    /// Lines along which the failure begins, with all vertices on the failing side; closed lines end where they start.
     pub edges: Vec<Vec<Place>>,
-    /// Polygons that fill it, one per square between cells.
+    /// Polygons that fill the region, one per square between cells.
     pub area: Vec<Vec<Place>>,
 }
 
@@ -58,8 +59,8 @@ fn region(map: &Map, failure: Failure, fails: Vec<Option<bool>>, cancelled: &Ato
     Ok(Region { failure, edges, area })
 }
 
-/// The last place on the way from a failing cell to one that holds where it still fails. What cannot be predicted does
-/// not fail.
+/// The last place that still fails on the way from a failing cell to a cell that does not fail, by bisection. A place
+/// that cannot be predicted does not fail.
 fn bisect(
     map: &Map,
     failure: Failure,
@@ -88,13 +89,14 @@ fn bisect(
     Ok(inside)
 }
 
-/// What the squares between four cells say.
+/// The squares between four cells, with the edges that cross them.
 struct Squares<'a> {
     values: &'a [Vec<f64>; 2],
-    /// Whether each cell fails; unknown where nothing could be predicted.
+    /// True for each cell that fails; `None` if nothing could be predicted.
     fails: Vec<Option<bool>>,
     crossings: BTreeMap<Side, Place>,
-    /// From the side where the failing part of a square ends, counterclockwise, to that where it begins again.
+    /// Leads from the side where the failing part of a square ends, counterclockwise, to the side where it begins
+    /// again.
     next: BTreeMap<Side, Side>,
     area: Vec<Vec<Place>>,
 }
@@ -108,7 +110,7 @@ impl<'a> Squares<'a> {
         self.fails[row * self.values[0].len() + column]
     }
 
-    /// The sides between a cell that fails and one that does not, in this order.
+    /// The sides between a cell that fails and one that does not, each with these two cells in this order.
     fn crossed(&self) -> Vec<(Side, [usize; 2], [usize; 2])> {
         let size = self.values.each_ref().map(Vec::len);
         let cells = (0..size[1]).flat_map(|row| (0..size[0]).map(move |column| [column, row]));
@@ -129,7 +131,7 @@ impl<'a> Squares<'a> {
         crossed.collect()
     }
 
-    /// The edges and what they enclose.
+    /// The edges and the areas that they enclose.
     fn walk(mut self) -> (Vec<Vec<Place>>, Vec<Vec<Place>>) {
         for row in 1..self.values[1].len() {
             for column in 1..self.values[0].len() {
@@ -161,7 +163,7 @@ impl<'a> Squares<'a> {
                 if fails[index] { exits.push(side) } else { entries.push(side) }
             }
         }
-        // Each exit goes with the entry behind it, which is the second one if the walk starts outside.
+        // Each exit belongs to the entry after it, which is the second one if the round starts outside.
         let entries = entries.into_iter().cycle().skip(usize::from(!fails[0]));
         self.next.extend(exits.into_iter().zip(entries));
         if !polygon.is_empty() {
@@ -169,7 +171,7 @@ impl<'a> Squares<'a> {
         }
     }
 
-    /// The lines, from one border of the map to another, then closed ones, then what no square joins.
+    /// The lines: those from one border of the map to another, then closed ones, then places that no square joins.
     fn lines(&mut self) -> Vec<Vec<Place>> {
         let ends: BTreeSet<Side> = self.next.values().copied().collect();
         let joined: BTreeSet<Side> = self.next.keys().copied().chain(ends.iter().copied()).collect();
@@ -198,7 +200,7 @@ impl<'a> Squares<'a> {
 mod tests {
     use super::*;
 
-    /// Edges half-way between cells, as lines, and the size of the area; cells from the top row down.
+    /// Returns the lines of edges half-way between cells, and the size of the area; `cells` are rows from the top down.
     fn walked(cells: [&str; 4]) -> (Vec<Vec<Place>>, f64) {
         let values = [vec![0.0, 1.0, 2.0, 3.0], vec![0.0, 1.0, 2.0, 3.0]];
         let known = |cell: char| (cell != '?').then_some(cell == '#');

@@ -1,4 +1,4 @@
-//! What can be varied, and what it changes.
+//! The numbers that can be varied, and their effects.
 
 use sigprop_stack::{Attention, Init, Named, Stack, Tensor};
 
@@ -8,7 +8,7 @@ use crate::nearest::nearest;
 use crate::schemes::{Scheme, SchemeError};
 use crate::verdict::over_blocks;
 
-/// Something with a number: of the architecture, of what a scheme has drawn up, or of the scheme itself.
+/// A number of the architecture, of the stack that a scheme has written, or of the scheme itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knob {
     /// Number of blocks.
@@ -30,7 +30,7 @@ pub(super) enum Knob {
 }
 
 impl Knob {
-    /// Those of every network.
+    /// The knobs that every network has.
     const COMMON: [Self; 7] = [
         Self::Layers,
         Self::SkipScale,
@@ -54,7 +54,7 @@ impl Knob {
         }
     }
 
-    /// The knob of this name: one that every network has, or an argument of `scheme`.
+    /// The knob with this name: one that every network has, or an argument of `scheme`.
     pub(super) fn named(name: &str, scheme: &Scheme) -> Result<Self, PhaseError> {
         let arguments = scheme.about().parameters.iter().map(|parameter| Self::Argument(parameter.name));
         let knobs: Vec<Self> = Self::COMMON.into_iter().chain(arguments).collect();
@@ -68,24 +68,24 @@ impl Knob {
         })
     }
 
-    /// What its values must be, and whether one is.
+    /// The range of its values in words, and a function that returns true for values in the range.
     pub(super) fn range(self) -> (&'static str, fn(f64) -> bool) {
         match self {
             Self::Layers => ("from 1", |value| value >= 1.0),
             Self::WeightGain | Self::EmbeddingGain | Self::ScoreGain | Self::BiasStd => {
                 ("not negative", |value| value >= 0.0)
             }
-            // The scheme says what its arguments may be.
+            // The scheme checks its arguments itself.
             Self::SkipScale | Self::BranchScale | Self::Argument(_) => ("finite", f64::is_finite),
         }
     }
 
-    /// Whether it counts something.
+    /// Returns true if the number is a count.
     pub(super) fn is_whole(self) -> bool {
         self == Self::Layers
     }
 
-    /// Sets what a network says before it is assembled.
+    /// Sets a number of the architecture, before the network is assembled.
     pub(super) fn describe(self, value: f64, architecture: &mut Architecture) {
         match self {
             Self::Layers => architecture.set_layers(value as usize),
@@ -95,7 +95,7 @@ impl Knob {
         }
     }
 
-    /// The scheme with its argument.
+    /// Returns the scheme with this value of its argument.
     pub(super) fn argue(self, value: f64, scheme: Scheme) -> Result<Scheme, SchemeError> {
         match self {
             Self::Argument(name) => scheme.with(name, value),
@@ -154,7 +154,7 @@ fn is_bias(tensor: &str) -> bool {
     over_blocks(tensor).is_some() && last_part(tensor) == "bias"
 }
 
-/// A table of ids, positions or segments, not a projection behind one.
+/// Returns true for a table of ids, positions or segments, and false for a projection after one.
 fn is_table(tensor: &str) -> bool {
     let embeds = tensor.split('.').any(|part| part == "embeddings");
     embeds && !["weight", "bias"].contains(&last_part(tensor))

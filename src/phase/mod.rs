@@ -1,16 +1,16 @@
-//! A map of where a network can be trained: predictions over two of its numbers, and the edges between what they say.
+//! A map of where a network can be trained: predictions over two of its numbers, and the edges of its failures.
 //!
 //! # Edges
 //!
-//! Of each failure of the verdict, where it begins: between neighbouring cells of which one fails and one does not, by
-//! bisection on the prediction, and joined to lines (marching squares). An edge is known to 1/256 of a cell along the
-//! side it crosses.
+//! An edge shows where a failure of the verdict begins. It is found between neighbouring cells of which one fails and
+//! one does not, by bisection on the prediction, and joined to lines (marching squares). An edge is known to 1/256 of a
+//! cell along the side that it crosses.
 //!
 //! # Source
 //!
 //! Poole et al. 2016 (arXiv 1606.05340) and Schoenholz et al. 2017 (arXiv 1611.01232), phase diagrams of wide networks
-//! over the variances of weights and biases. Theirs are of infinite depth; the failures here are those of the
-//! network's own depth, and come to theirs as it grows.
+//! over the variances of weights and biases. Theirs are for infinite depth; the failures here are those at the depth of
+//! the network, and approach theirs as it grows.
 
 mod axis;
 mod depth;
@@ -38,14 +38,14 @@ use knob::Knob;
 /// A place on a map.
 pub type Place = [f64; 2];
 
-/// What is predicted over two numbers of a network.
+/// Predictions over two numbers of a network.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// What is varied: x, y.
+    /// The numbers that are varied: x, y.
     pub axes: [Axis; 2],
-    /// The values looked at along each axis, ascending.
+    /// The values along each axis, ascending.
     pub values: [Vec<f64>; 2],
-    /// For every value of y, those of x.
+    /// The predictions: for every value of y, all values of x.
     pub cells: Vec<Cell>,
     /// Every failure that occurs, in the order of [`Failure::ALL`].
     pub regions: Vec<Region>,
@@ -54,29 +54,30 @@ pub struct Phase {
 /// One prediction.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// The numbers.
+    /// The values of the two numbers.
     pub at: Place,
-    /// What the network does, or why there is no such network.
+    /// The prediction, or the reason why there is no such network.
     pub outcome: Result<Point, SchemeError>,
 }
 
-/// What the network of a cell does, or why there is no such network.
+/// The prediction of a cell, or the reason why there is no such network.
 type Outcome = Result<Point, SchemeError>;
 
-/// What a prediction comes down to.
+/// The summary of a prediction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Over how many blocks things change.
+    /// The numbers of blocks over which quantities change.
     pub scales: DepthScales,
-    /// ln of the factor on the variance of the stream over all blocks, and on that of its gradient, going back.
+    /// ln of the factor on the variance of the stream over all blocks, and of the factor on its gradient on the way
+    /// back.
     pub ln_growth: [f64; 2],
-    /// Correlation between tokens after the last block; none of a single token.
+    /// Correlation between tokens after the last block; `None` for a single token.
     pub token_correlation: Option<f64>,
-    /// Effective number of attended tokens, of the sharpest attention.
+    /// Effective number of tokens that the sharpest attention attends to.
     pub attended: Option<f64>,
-    /// What it means.
+    /// The verdict on the network.
     pub verdict: Verdict,
-    /// Where rules were used outside their range, and why the scheme is not meant for the network.
+    /// Caveats: rules used outside their range, and reasons why the scheme is not meant for the network.
     pub caveats: Vec<Caveat>,
 }
 
@@ -86,26 +87,26 @@ impl Point {
     }
 }
 
-/// Why there is no map.
+/// The reason why there is no map.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PhaseError {
-    /// Nothing of that name can be varied.
+    /// There is no number of that name to vary.
     #[error(
         "nothing called {got:?} can be varied{}; with this scheme there are {known}",
         nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
     )]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         got: String,
-        /// What it most resembles.
+        /// The most similar name, if any is similar.
         nearest: Option<String>,
-        /// All that there is.
+        /// The names of all numbers that can be varied.
         known: String,
     },
     /// Both axes are the same.
     #[error("expected two different axes, got {name} twice")]
     Same {
-        /// Their name.
+        /// Their common name.
         name: String,
     },
     /// A number out of range.
@@ -113,9 +114,9 @@ pub enum PhaseError {
     Range {
         /// Name of the axis.
         name: String,
-        /// What it must be.
+        /// The expected range, in words.
         expected: &'static str,
-        /// What it is.
+        /// The given value.
         got: f64,
     },
     /// An axis along which nothing changes.
@@ -124,10 +125,10 @@ pub enum PhaseError {
         /// Name of the axis.
         name: String,
     },
-    /// There is no such network.
+    /// The network cannot be assembled.
     #[error(transparent)]
     Assemble(#[from] AssembleError),
-    /// It was ended early.
+    /// The computation was cancelled.
     #[error("cancelled before all edges were found")]
     Cancelled,
 }
@@ -161,12 +162,12 @@ pub fn phase(
             outcome
         })
         .collect();
-    // The first error, whichever thread met another one before.
+    // The first error in order, even if another thread found a later one before.
     let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>, AssembleError>>()?;
     map.phase(outcomes, &AtomicBool::new(false))
 }
 
-/// A network with two numbers open.
+/// A network and two numbers of it that are varied.
 pub(crate) struct Map<'a> {
     setting: &'a Setting,
     scheme: &'a Scheme,
@@ -194,7 +195,7 @@ impl<'a> Map<'a> {
         Ok(map)
     }
 
-    /// A knob of something that the network does not have would be turned in vain.
+    /// Returns an error if a knob belongs to something that the network does not have.
     fn refuse_idle_knobs(&self) -> Result<(), PhaseError> {
         let [first, last] = [0, 1].map(|end| {
             self.values.each_ref().map(|values| if end == 0 { values[0] } else { values[values.len() - 1] })
@@ -209,13 +210,13 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
-    /// Those of the cells, for every value of y those of x.
+    /// The places of the cells: for every value of y, all values of x.
     pub(crate) fn places(&self) -> Vec<Place> {
         let [columns, rows] = &self.values;
         rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect()
     }
 
-    /// The map of what the network does at all places, with its edges, which are predicted here unless `cancelled`.
+    /// Makes the map from the predictions at all places. Its edges are predicted here, unless `cancelled`.
     pub(crate) fn phase(&self, outcomes: Vec<Outcome>, cancelled: &AtomicBool) -> Result<Phase, PhaseError> {
         let cells = self.places().into_iter().zip(outcomes);
         let cells: Vec<Cell> = cells.map(|(at, outcome)| Cell { at, outcome }).collect();
@@ -248,7 +249,7 @@ impl<'a> Map<'a> {
         Ok(stack)
     }
 
-    /// What the network does at a place.
+    /// The prediction of the network at a place.
     pub(crate) fn outcome(&self, at: Place) -> Result<Outcome, AssembleError> {
         let scheme = match self.scheme(at) {
             Ok(scheme) => scheme,

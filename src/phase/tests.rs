@@ -4,7 +4,7 @@ use super::*;
 use crate::architecture::{Activation, Architecture};
 use crate::assemble::Input;
 
-/// Wide enough that terms of order 1/width are nothing.
+/// A width at which terms of order 1/width are negligible.
 const WIDTH: usize = 1_000_000;
 
 fn mlp(n_layers: usize, activation: Activation) -> Setting {
@@ -31,8 +31,8 @@ fn assert_edge(found: &[f64], expected: f64, tolerance: f64) {
     }
 }
 
-/// He et al. 2015: σ_w² = 2 keeps the size of a ReLU network. The variance goes by σ_w²/2 per layer whatever the
-/// input, so that the deeper half of n makes f of it at σ_w = √2 f^(1/n); forward and backward alike.
+/// He et al. 2015: σ_w² = 2 keeps the size of a ReLU network. The variance changes by σ_w²/2 per layer whatever the
+/// input, so that the deeper half of n layers changes it by f at σ_w = √2 f^(1/n), both forward and backward.
 #[test]
 fn relu_is_critical_at_a_weight_variance_of_two() {
     let setting = mlp(100, Activation::Relu);
@@ -57,7 +57,7 @@ fn relu_is_critical_at_a_weight_variance_of_two() {
 }
 
 /// Cho & Saul 2009: the cosine c of two ReLU layers goes to (√(1 − c²) + c (π − arccos c))/π whatever the weights, and
-/// the correlation is (π c − 1)/(π − 1): from independent inputs on, above 0.99 after a known number of layers.
+/// the correlation is (π c − 1)/(π − 1). From independent inputs it exceeds 0.99 after a known number of layers.
 #[test]
 fn relu_tokens_are_alike_after_a_known_depth() {
     let (mut cosine, mut layers, mut correlation) = (0.0_f64, 0, 0.0);
@@ -74,9 +74,9 @@ fn relu_tokens_are_alike_after_a_known_depth() {
     }
 }
 
-/// Schoenholz et al. 2017: with biases of variance 0.05 tanh is critical at σ_w² = 1.76. That of 64 layers makes 100 or
-/// 10⁻⁸ of the gradient, and 1 of the signal, over its deeper half at σ_w = 1.62350 and 0.82073, with 1 between them at √1.76095;
-/// from its mean-field recursion, by quadrature in Python.
+/// Schoenholz et al. 2017: with biases of variance 0.05 tanh is critical at σ_w² = 1.76. Over its deeper half a network
+/// of 64 layers multiplies the gradient by 100 or 10⁻⁸, and the signal by 1, at σ_w = 1.62350 and 0.82073; in between,
+/// at √1.76095, the gradient is multiplied by 1. The values are from its mean-field recursion, by quadrature in Python.
 #[test]
 fn tanh_with_biases_is_critical_where_it_is_known_to_be() {
     let bias = 0.05_f64.sqrt();
@@ -87,8 +87,8 @@ fn tanh_with_biases_is_critical_where_it_is_known_to_be() {
     assert_edge(&edge(&found, Failure::Vanishing, 0), 0.820_73, tolerance);
 }
 
-/// Without branches a Pre-LN block multiplies its stream by λ twice: λ^24 makes a factor of 10⁴, or of 10⁻⁸, of the variance
-/// over the deeper half of 12 blocks, both forward and backward.
+/// Without branches a Pre-LN block multiplies its stream by λ twice. Over the deeper half of 12 blocks λ^24 is a factor
+/// of 10⁴, or of 10⁻⁸, on the variance, both forward and backward.
 #[test]
 fn scaled_skips_explode_and_vanish_where_they_must() {
     let setting = Setting::from(Architecture { d_model: 64, seq_len: 16, ..Architecture::default() });
@@ -99,8 +99,8 @@ fn scaled_skips_explode_and_vanish_where_they_must() {
     assert_edge(&edge(&found, Failure::Vanishing, 0), 1e-8_f64.powf(1.0 / 24.0), tolerance);
 }
 
-/// On the edge of entropy collapse a query looks at two tokens. The scores of a Pre-LN block go by the gain of queries
-/// times that of keys, so that the edge is where score-gain · weight-gain² has one value.
+/// On the edge of entropy collapse a query attends to two tokens. The scores of a Pre-LN block are proportional to the
+/// gain of queries times that of keys, so that the edge is where score-gain · weight-gain² has one value.
 #[test]
 fn entropy_collapses_where_two_tokens_are_left() {
     let shape = Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), seq_len: 64, ..Architecture::default() };
@@ -118,7 +118,7 @@ fn entropy_collapses_where_two_tokens_are_left() {
     assert!(outside > 2.0 && inside < 2.0, "{outside}, {inside}");
 }
 
-/// Arguments of a scheme are axes; what it refuses is told, and has no edge.
+/// Arguments of a scheme are axes; values that it refuses are reported and have no edge.
 #[test]
 fn arguments_of_schemes_are_axes() {
     let setting = Setting::from(Architecture { n_layers: 4, d_model: 64, ..Architecture::default() });

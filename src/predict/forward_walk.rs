@@ -1,4 +1,4 @@
-//! A prediction that stops where it is asked to.
+//! A forward prediction that continues piece by piece.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use crate::finite_width::expansion::Expansion;
 use crate::mean_field::positions::Grading;
 use crate::mean_field::signal::Signal;
 
-/// A prediction on its way forward, for schemes whose next weights depend on what arrives.
+/// A forward prediction in progress, for schemes whose next weights depend on the signal so far.
 ///
-/// Clones walk on from the same place on their own; what they integrate on the way they share.
+/// Clones continue from the same place independently. They share the tables that they integrate on the way.
 #[derive(Clone)]
 pub struct ForwardWalk(Vec<Forward>);
 
@@ -23,7 +23,7 @@ enum Forward {
         walk: Rc<RefCell<mean_field::Walk>>,
         signal: Arc<Signal>,
     },
-    /// With fluctuations here.
+    /// A pass at finite width, with the expansion and the signal here.
     FiniteWidth {
         walk: Rc<RefCell<finite_width::Walk>>,
         here: Box<(Expansion, finite_width::Signal)>,
@@ -31,12 +31,13 @@ enum Forward {
 }
 
 impl ForwardWalk {
-    /// Starts at the source of a stream. Its body tells only what positions are like; of given sequences of ids the first is followed.
+    /// Starts at the source of a stream. The body of the stream only decides how positions differ. Of given sequences
+    /// of ids, the first is used.
     pub fn new(stream: &Stream) -> Self {
         Self::in_theory(Theory::default(), stream)
     }
 
-    /// The same in any theory.
+    /// Starts at the source of a stream, in this theory.
     pub(crate) fn in_theory(theory: Theory, stream: &Stream) -> Self {
         let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
         let ids = if sequences::has_given_ids(&stack) { sequences::given(&stack).swap_remove(0) } else { vec![] };
@@ -47,7 +48,7 @@ impl ForwardWalk {
         Self(sequences::segments(&stack).into_iter().map(start).collect())
     }
 
-    /// The theory that it follows.
+    /// Returns the theory in use.
     pub(crate) fn theory(&self) -> Theory {
         match self.0[0] {
             Forward::MeanField { .. } => Theory::MeanField,
@@ -55,12 +56,12 @@ impl ForwardWalk {
         }
     }
 
-    /// Goes through `body`, whose shapes must fit.
+    /// Continues through `body`, whose shapes must fit.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
         self.0.iter_mut().try_for_each(|forward| forward.through(body))
     }
 
-    /// E x² here, averaged over positions.
+    /// Returns E x² here, averaged over positions.
     pub fn second_moment(&self) -> f64 {
         self.0.iter().map(Forward::second_moment).sum::<f64>() / self.0.len() as f64
     }

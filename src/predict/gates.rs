@@ -1,14 +1,14 @@
-//! Zeros that keep gradients from parameters, and whether training opens them.
+//! Zeros that block the gradients of parameters, and whether training opens them.
 //!
 //! # Rule
 //!
-//! A signal, or a gradient, is zero or it is not; zero is what a weight, a gain or a factor of zero multiplies it to. A zero
-//! that is a parameter and has a gradient itself moves in the first step: it opens, and parameters whose gradient it stopped
-//! have one from the next step on. A zero that nothing moves stays closed.
+//! A signal, or a gradient, is either zero or not. A weight, a gain or a factor of zero makes it zero. A zero that is a
+//! parameter and has a gradient itself moves in the first step: it opens, and parameters whose gradient it blocked have
+//! one from the next step on. A zero that nothing moves stays closed.
 //!
 //! # Assumptions
 //!
-//! Sums of terms that are not zero are not zero. Queries and keys have a gradient where values are not zero.
+//! A sum of terms that are not zero is not zero. Queries and keys have a gradient where values are not zero.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -25,12 +25,12 @@ use crate::mean_field::dual::function::value_and_derivative;
 pub struct Blocked {
     /// Name of the parameter.
     pub tensor: String,
-    /// The zeros that let its gradient through once steps have moved them, by name; none where nothing does.
+    /// Names of the zeros that let its gradient through once steps have moved them; empty if nothing does.
     pub gates: Vec<String>,
 }
 
-/// The parameters without a gradient among `weights`, which are those of a prediction of `stack`, under `head` if the gradient is
-/// that of a loss.
+/// Returns the parameters without a gradient among `weights`, which are the rows of a prediction of `stack`. The
+/// gradient is that of a loss if there is a `head`.
 pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow]) -> Vec<Blocked> {
     let is_zero = |row: &&WeightRow| row.grad_second_moment.value.is_zero();
     let names = weights.iter().filter(is_zero).map(|row| Blocked { tensor: row.tensor.clone(), gates: Vec::new() });
@@ -54,7 +54,7 @@ pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow])
     blocked
 }
 
-/// Returns the names in `open` that are in the block of a tensor, or all where none is.
+/// Returns the names in `open` that are in the block of a tensor, or all names if none is.
 fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
     let block = |name: &str| {
         let (before, rest) = name.split_once("blocks.")?;
@@ -67,14 +67,14 @@ fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
     if own.is_empty() { open.iter().cloned().collect() } else { own }
 }
 
-/// One pass through a stack; signals and gradients are whether they differ from zero.
+/// One pass through a stack. Signals and gradients are booleans: true if they differ from zero.
 struct Pass<'o> {
-    /// Zeros that have been moved.
+    /// Names of the zeros that have been moved.
     open: &'o BTreeSet<String>,
     head: Option<&'o Head>,
-    /// Parameters that have a gradient.
+    /// Names of the parameters that have a gradient.
     reached: BTreeSet<String>,
-    /// Parameters among those that are zero.
+    /// Names of the parameters that have a gradient and are zero.
     gates: BTreeSet<String>,
 }
 
@@ -101,7 +101,7 @@ impl<'o> Pass<'o> {
         self.is_open(name, init.variance())
     }
 
-    /// Notes a parameter that has a gradient, and the value that it starts with.
+    /// Notes a parameter that has a gradient, and its initial value.
     fn reach(&mut self, name: &str, value: f64) {
         self.reached.insert(name.to_owned());
         if value == 0.0 {
@@ -121,7 +121,7 @@ impl<'o> Pass<'o> {
         self.is_open(&Self::scale(at), branch.scale)
     }
 
-    /// The weight and the bias of a map of a signal `x`.
+    /// Notes the weight and the bias of a map of a signal `x`. Returns true if a gradient passes through the weight.
     fn reach_map(&mut self, x: bool, weight: &Tensor, bias: Option<&Tensor>) -> bool {
         if x {
             self.reach_tensor(weight);
@@ -282,7 +282,7 @@ impl Interpreter<'_> for Pass<'_> {
     fn observe_gradient(&mut self, _: &Site, _: &bool) {}
 }
 
-/// Returns whether the weight of the only chosen expert is 1 whatever the scores are.
+/// Returns true if the weight of the only chosen expert is 1 whatever the scores are.
 fn is_certain(mixture: &Mixture) -> bool {
     mixture.top_k == 1 && mixture.normalised
 }
@@ -304,7 +304,7 @@ mod tests {
         predict(&stack, Sites::Stream).expect("a prediction").blocked
     }
 
-    /// Factors, gains and last maps that start at zero open all that they close, each the parameters of its branch.
+    /// Factors, gains and last maps that start at zero open all that they close: each the parameters of its branch.
     #[test]
     fn zeros_of_schemes_open() {
         let bare = Architecture { norm: Some(NormChoice::None), ..Architecture::default() };
@@ -324,7 +324,8 @@ mod tests {
         }
     }
 
-    /// A factor of zero that is a number of the architecture, and the router of a renormalised top-1 mixture, open nothing.
+    /// A zero factor that is a constant of the architecture opens nothing. A renormalised top-1 router never has a
+    /// gradient.
     #[test]
     fn other_zeros_do_not() {
         let constant = of_scheme(Architecture { branch_scale: Some(0.0), ..Architecture::default() }, "xavier");
@@ -345,7 +346,7 @@ mod tests {
         assert!(routers.iter().any(|of| of.tensor.ends_with("router.weight") && of.gates.is_empty()), "{routers:?}");
     }
 
-    /// x + B A x, as an adapter adds it: B = 0 has a gradient and opens A; of two zeros in a row neither has.
+    /// x + B A x, as in an adapter: B = 0 has a gradient and opens A; of two zeros in a row neither has a gradient.
     #[test]
     fn of_two_maps_in_a_row_one_may_be_zero() {
         let map = |name: &str, std: f64| {

@@ -1,4 +1,4 @@
-//! How finely positions are graded: as finely as the next coarser choice shows to be enough.
+//! The choice of how finely positions are graded: as finely as a comparison with the next coarser grading requires.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::{
 use crate::caveat::{Caveat, Condition};
 use crate::mean_field::positions::{Grading, layout::Layout};
 
-/// What two gradings may differ by; the error of the finer one is a fraction of that.
+/// The largest difference between two gradings that is accepted; the error of the finer one is a fraction of it.
 const ENOUGH: f64 = 0.1;
 
-/// The prediction of the theory of infinite width, and with what finite width adds to it.
+/// Returns the prediction of the theory in `options`, with positions graded as finely as needed.
 pub(super) fn predict(
     stack: &Stack,
     options: Options,
@@ -32,11 +32,12 @@ pub(super) fn predict(
         Some(Positions::All) => return at(None),
         None => [Grading::COARSE, Grading::FINE, Grading::FINER, Grading::FINEST],
     };
-    // First steps cost the cube of the number of positions: the last grading alone has them, as the one of given ids.
+    // First steps cost the cube of the number of positions. Only the last grading has them, or the only one if ids are
+    // given.
     let first_steps = Options { steps: options.steps && sequences::has_given_ids(stack), ..options };
     let graded = |grading| of(first_steps, Some(grading));
     let sparse = || graded(Grading::SPARSE);
-    // The first two are compared anyway, so that each may have a core.
+    // The first two gradings are compared in any case, so they run in parallel.
     let (mut best, mut coarse) = if is_graded(stack) {
         let (best, coarse) = rayon::join(sparse, || graded(Grading::COARSE));
         (best, Some(coarse))
@@ -71,18 +72,19 @@ pub(super) fn predict(
     Ok(best)
 }
 
-/// Returns true if some positions of a stream stand for all.
+/// Returns true if some positions of a stream represent all.
 fn is_graded(stack: &Stack) -> bool {
     let of = |stream| Layout::of(stream, Some(Grading::SPARSE), None, None).is_graded();
     !sequences::has_given_ids(stack) && stack.streams.iter().any(of)
 }
 
-/// Where the finest grading does not suffice.
+/// Returns a caveat that the finest grading does not suffice.
 fn caveat(stack: &Stack, Followed { positions, seq_len, difference }: Followed) -> Option<Caveat> {
     Some(Caveat::at(&stack.name, Condition::CoarsePositions(positions, seq_len, difference?)))
 }
 
-/// For each given sequence of ids, after which `each` is called, all of the segments that stand for all.
+/// Returns the rows of all passes: for every given sequence of ids, one pass per share of segments
+/// (`sequences::segments`). `each` is called after every given sequence.
 fn walks(
     stack: &Stack,
     options: Options,
@@ -116,7 +118,7 @@ fn walks(
         return Ok(vec![walks]);
     }
     let sequences = sequences::given(stack);
-    // All pairs of positions.
+    // All pairs of positions are followed.
     check_memory(stack, sequences.len())?;
     let of_sequence = |ids: &Vec<Vec<u32>>| {
         let walks = segments.iter().map(|&segment| walk(segment, ids)).collect();
@@ -126,7 +128,7 @@ fn walks(
     sequences.par_iter().map(of_sequence).collect()
 }
 
-/// The largest relative difference of second moments, and the largest of correlations.
+/// Returns the largest difference of two predictions: relative for second moments, absolute for correlations.
 fn difference(a: &SiteTable, b: &SiteTable) -> f64 {
     let levels = [Quantity::Variance, Quantity::GradVariance];
     let correlations = [Quantity::TokenCorrelation, Quantity::GradTokenCorrelation];

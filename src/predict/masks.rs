@@ -1,52 +1,53 @@
-//! Stochastic depth where a mask decides how long the stream is: sequences that keep a branch and those that drop it are walked
-//! apart, and averaged.
+//! Stochastic depth where a mask decides how large the stream is. Sequences that keep a branch and sequences that drop
+//! it have separate passes (walks), which are averaged.
 //!
-//! A mask that is not told apart is a variance V of lengths to the rule of sums (`src/mean_field/sum.rs`), which holds while it is
-//! small. A branch behind small embeddings is most of the stream: where it is dropped, norms stretch what is left, and few
-//! sequences have much of the gradients. Told apart are masks of
+//! Without separate passes, a mask adds a variance V of ln |x|² in the rule of sums (`src/mean_field/sum.rs`), which
+//! holds while V is small. A branch after small embeddings is most of the stream: where it is dropped, norms stretch
+//! the remainder, and few sequences have much of the gradients. A mask has separate passes if
 //!
 //! ```text
 //! V > 0.01 · walks allowed/walks left
 //! ```
 //!
-//! and of sequences that are not too few to be seen at all. A walk keeps every branch that it comes to tell apart, and leaves one
-//! that drops it to be taken later, so that nothing is walked twice.
+//! and if the sequences that drop the branch are not too rare to be seen at all. A pass keeps every branch whose mask
+//! it separates, and leaves the pass that drops the branch for later. No combination is therefore computed twice.
 //!
 //! # Sampled
 //!
-//! Six blocks of width 128, 32 tokens (6000 networks), Xavier, p = 0.2: nine gradients in ten within 4 %, of weights 3 %, hardly
-//! more than noise; 47 and 69 % with none told apart (docs/accuracy.md).
+//! Six blocks of width 128, 32 tokens (6000 networks), Xavier, p = 0.2: nine gradients in ten are within 4 %, nine
+//! weight gradients in ten within 3 %, hardly more than noise. Without separate passes it is 47 and 69 %
+//! (docs/accuracy.md).
 
-/// What is kept and what is dropped on a walk.
+/// The branches that are kept and dropped in a pass.
 #[derive(Clone)]
 struct Way {
-    /// Site and index of every branch that is told apart, and whether it is kept.
+    /// Site and index of every branch whose mask is fixed, and true if it is kept.
     branches: Vec<(String, usize, bool)>,
-    /// The probability of all that.
+    /// The probability of these masks.
     weight: f64,
 }
 
-/// The masks that are told apart on this walk, and those of walks to come.
+/// The masks that are fixed in this pass, and those of the passes to come.
 pub(crate) struct Masks {
     way: Way,
     open: Vec<Way>,
-    /// How many walks there may be, and how many more.
+    /// The largest number of passes, and how many may still be added.
     most: usize,
     room: usize,
 }
 
 impl Masks {
-    /// Tells masks apart on up to `walks` walks.
+    /// Fixes masks in up to `walks` passes.
     pub(crate) fn told_on(walks: usize) -> Self {
         Self { way: Way { branches: Vec::new(), weight: 1.0 }, open: Vec::new(), most: walks, room: walks - 1 }
     }
 
-    /// The probability of what is kept and dropped on this walk.
+    /// Returns the probability of the masks that are fixed in this pass.
     pub(crate) fn weight(&self) -> f64 {
         self.way.weight
     }
 
-    /// Goes on to the most probable walk to come, if there is one.
+    /// Goes on to the most probable pass to come. Returns false if there is none.
     pub(crate) fn next(&mut self) -> bool {
         let heaviest = (0..self.open.len()).max_by(|&a, &b| self.open[a].weight.total_cmp(&self.open[b].weight));
         if let Some(place) = heaviest {
@@ -55,17 +56,18 @@ impl Masks {
         heaviest.is_some()
     }
 
-    /// The branches of the sum at `path` whose masks this walk is conditioned on, and whether each is kept.
+    /// Returns the branches of the sum at `path` whose masks are fixed in this pass, each with true if it is kept.
     pub(crate) fn settled<'m>(&'m self, path: &'m str) -> impl Iterator<Item = (usize, bool)> + 'm {
         self.way.branches.iter().filter(move |(site, ..)| site == path).map(|&(_, index, kept)| (index, kept))
     }
 
-    /// Whether from here on branch `index` of the sum at `path`, which is dropped with probability `rate` and then strays ln |x|²
-    /// by this `variance`, is told apart: this walk keeps it, and one to come drops it.
+    /// Fixes from here on the mask of branch `index` of the sum at `path`, if it matters: this pass keeps the branch,
+    /// and one to come drops it. `rate` is the probability of the drop, and `variance` the variance of ln |x|² due to
+    /// the mask. Returns true if the mask is fixed.
     pub(crate) fn tell(&mut self, path: &str, index: usize, rate: f64, variance: f64) -> bool {
-        /// Told apart while there is room.
+        /// The smallest variance for which a mask is fixed, while all passes are left.
         const SMALLEST: f64 = 0.01;
-        /// No walk is for fewer sequences.
+        /// The smallest probability of a pass.
         const RAREST: f64 = 1e-5;
         let dropped = rate * self.way.weight;
         if variance * self.room as f64 <= SMALLEST * self.most as f64 || dropped < RAREST {
@@ -85,7 +87,8 @@ impl Masks {
 mod tests {
     use super::Masks;
 
-    /// Two branches of the rates 0.1 and 0.2: with both kept 0.72, without the first 0.1 · 0.8, and so on; the heaviest first.
+    /// Two branches have the rates 0.1 and 0.2: both are kept with probability 0.72, only the first is dropped with
+    /// 0.1 · 0.8, and so on. The most probable passes come first.
     #[test]
     fn every_way_is_walked_once_with_its_probability() {
         let mut masks = Masks::told_on(8);

@@ -27,67 +27,70 @@ use crate::mean_field::positions::{
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
 
-/// How many walks there are at most where branches are dropped.
+/// The largest number of passes where branches are dropped.
 pub(super) const WALKS: usize = 64;
 
-/// Score variance up to which attention was sampled.
+/// The score variance up to which attention was compared with sampled networks.
 const LARGEST_SCORE: f64 = 16.0;
-/// The same of what near keys have in common: beyond, rows of equal keys are a tenth off and more.
+/// The largest score variance from the common part of near keys. Beyond it, rows of equal keys are off by a tenth and
+/// more.
 const LARGEST_SMOOTH_SCORE: f64 = 0.7;
-/// Of a mean beside the root of the second moment.
+/// The largest mean, relative to the root of the second moment, that has no caveat.
 const SMALL_MEAN: f64 = 1e-3;
 
-/// Moments of the infinitely wide network on their way through a stack.
+/// A pass of the moments of the infinitely wide network through a stack.
 pub(crate) struct Walk {
     sites: Sites,
-    /// All positions if there is none.
+    /// How finely positions are graded; `None` if all positions are followed.
     grading: Option<Grading>,
-    /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
+    /// The correlation between tokens of equal ids in the gradients that start the backward pass, if it differs from
+    /// others.
     same_ids: Option<f64>,
     /// The share of the first of two segments, if there are two.
     segment: Option<f64>,
-    /// The ids of one sequence per stream, of those where they are given.
+    /// One sequence of ids per stream, where ids are given.
     ids: Vec<Vec<u32>>,
-    /// How many streams this walk has entered, and the positions of all that any walk has.
+    /// The number of streams entered in this pass, and the positions of all streams entered so far in any pass.
     streams: usize,
     positions: Vec<Arc<Positions>>,
     tables: Arc<Tables>,
-    /// Mixtures with the standard deviation of their scores.
+    /// Routings of mixtures, with the standard deviation of their scores.
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
-    /// Experts that one stands for, inside mixtures.
+    /// Inside mixtures, the number of experts that one represents.
     experts: f64,
     pub(super) masks: Masks,
-    /// Whether first steps are asked for.
+    /// True if first steps are asked for.
     pub(super) steps: bool,
-    /// What is added to ln E dW² of the weights that are met next.
+    /// Corrections to ln E dW² of the weights that come next.
     pub(super) added: Added,
     pub(super) rows: Rows,
 }
 
-/// What finite width adds to ln E dW²: of weights that signals are multiplied by, and of those that are added.
+/// Corrections of finite width to ln E dW²: of weights that multiply signals, and of biases that are added to them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Added {
     pub(super) weights: f64,
     pub(super) biases: f64,
-    /// To what first steps do.
+    /// Corrections to first steps.
     pub(super) steps: FiniteWidth,
-    /// 1 less ρ of the gradient at the output of an attention: what it lacks along that.
+    /// 1 − ρ of the gradient at the output of an attention: the part along the output that it lacks.
     pub(super) lacking: f64,
 }
 
-/// What the backward pass of a node needs.
+/// The data that the backward pass of a node needs.
 pub(crate) enum Kept {
     Apply([Arc<Signal>; 2]),
-    /// Of a norm that is made of others.
+    /// A norm that consists of several components, such as DyT.
     Steps(Vec<Kept>),
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
     Attention(Box<Attended>),
-    /// With its input, the expert that stands for all, and on the way back what the router sends back.
+    /// A mixture: its routing, its input and its representative expert, and in the backward pass the gradient from the
+    /// router.
     Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
 }
 
 impl Walk {
-    /// Before the first stream.
+    /// Returns a pass before the first stream.
     pub(crate) fn new(
         sites: Sites,
         grading: Option<Grading>,
@@ -117,12 +120,12 @@ impl Walk {
         Self { tables: Arc::clone(tables), ..self }
     }
 
-    /// The same, which follows first steps if they are asked for.
+    /// Sets whether first steps are predicted.
     pub(crate) fn asked(self, steps: bool) -> Self {
         Self { steps, ..self }
     }
 
-    /// What is found in `stack`.
+    /// Passes through `stack` and returns the rows, averaged over masks of stochastic depth.
     pub(crate) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
         self.masks = Masks::told_on(WALKS);
         let mut walks = Vec::new();
@@ -135,13 +138,13 @@ impl Walk {
         }
     }
 
-    /// Starts anew with other branches dropped; whether there is anything left to walk.
+    /// Starts again with other branches dropped. Returns false if no pass is left.
     pub(super) fn again(&mut self) -> bool {
         self.streams = 0;
         self.masks.next()
     }
 
-    /// The signal at the start of a stream.
+    /// Returns the signal at the start of a stream.
     pub(super) fn enter(&mut self, stream: &Stream) -> Arc<Signal> {
         let place = self.streams;
         self.streams += 1;
@@ -172,7 +175,7 @@ impl Walk {
         self.follows_parts() || at.is_stream_site()
     }
 
-    /// The output of a component with one input.
+    /// Returns the output of a component with one input, and the data for its backward pass.
     fn through_component(&mut self, component: &Component, x: Arc<Signal>) -> (Arc<Signal>, Kept) {
         if let Component::Norm(norm) = component
             && let Some(steps) = norm.steps()
@@ -217,7 +220,7 @@ impl Walk {
         Ok(attended)
     }
 
-    /// What queries of an attention see of keys, and the share of the heads that see it.
+    /// Returns the views that queries of an attention have of keys, each with its share of the heads.
     fn views(&self, attention: &Attention, parts: [&Signal; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
@@ -240,9 +243,9 @@ impl Walk {
         View::Masked(Operators { sums, rotated })
     }
 
-    /// The routing of a mixture with this input.
+    /// Returns the routing of a mixture with this input.
     fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
-        /// Relative distance of standard deviations that are not told apart.
+        /// Largest relative distance of standard deviations that share a routing.
         const REACH: f64 = 0.01;
         let std = Routing::std(mixture, x);
         let alike = |(known, known_std, _): &&(Mixture, f64, Arc<Routing>)| {
@@ -257,14 +260,14 @@ impl Walk {
         routing
     }
 
-    /// A sum whose branches are kept or dropped where this walk has decided it.
+    /// Returns a sum whose branches are kept or dropped where this pass has fixed their masks.
     pub(super) fn with_kept_branches(&self, at: &Site, sum: &Sum) -> Sum {
         with_kept(sum, self.masks.settled(at.path()))
     }
 
-    /// The output of a sum, given which branches are kept where their masks change E y² much.
+    /// Returns the output of a sum. Masks that change E y² much are fixed first.
     fn summed(&mut self, at: &Site, sum: &Sum, x: &Signal, parts: &[Arc<Signal>]) -> Signal {
-        /// Of ln |y|², by one mask.
+        /// The largest variance of ln |y|² by one mask that has no caveat.
         const LARGE: f64 = 0.01;
         loop {
             let settled = self.with_kept_branches(at, sum);
@@ -282,7 +285,7 @@ impl Walk {
         }
     }
 
-    /// The moments of a gradient that are put out: of one expert its share.
+    /// Returns the reported moments of a gradient. Inside a mixture they are the share of one expert.
     pub(super) fn pooled_gradient(&self, at: &Site, gradient: &Gradient) -> Pooled {
         let pooled = pooled(&gradient.kernel, |_| 0.0);
         let experts = if at.expert().is_some() { self.experts.ln() } else { 0.0 };
@@ -307,8 +310,9 @@ impl Walk {
 }
 
 impl Walk {
-    /// Writes the gradients of factors on branches that are parameters, from the outputs of the branches: of one factor α for all
-    /// features E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, of one per feature the sum alone. Finite width adds nothing to them.
+    /// Writes the gradients of factors on branches that are parameters, from the outputs f of the branches. One factor
+    /// α for all features has E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, a factor per feature has the sum alone. They
+    /// have no corrections of finite width.
     fn write_scales(&mut self, at: &Site, sum: &Sum, parts: &[Arc<Signal>], gradient: &Gradient) {
         if !self.steps || at.expert().is_some() {
             return;
@@ -331,7 +335,8 @@ impl Walk {
         }
     }
 
-    /// Writes what first steps of a linear map do; experts see some of the tokens.
+    /// Writes the effect of first steps of a linear map. Experts are left out, because they see only some of the
+    /// tokens.
     fn write_steps(&mut self, at: &Site, linear: &Linear, [x, y]: [&Signal; 2], gradient: &Gradient) {
         if !self.steps || at.expert().is_some() {
             return;
@@ -349,7 +354,7 @@ impl Walk {
     }
 }
 
-/// The rule of a component with one input and without tables.
+/// Returns the rule of a component with one input and without tables.
 pub(super) fn rule(component: &Component) -> &dyn MeanField {
     match component {
         Component::Linear(linear) => linear,
@@ -364,12 +369,12 @@ pub(super) fn rule(component: &Component) -> &dyn MeanField {
     }
 }
 
-/// The output of a norm that is made of others, from that of the last.
+/// Returns the output of a norm that consists of several components, from the output `y` of the last component.
 pub(super) fn last_step(norm: &Norm, y: &Signal) -> Signal {
     Signal { kernel: y.kernel.clone().shifted(norm.bias.variance()), ..y.clone() }
 }
 
-/// A sum of which it is known that branches are kept, or are not.
+/// Returns a sum given the masks of some branches, each with true if it is kept.
 fn with_kept(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
     let shell = |branch: &Branch| Branch { body: Vec::new(), ..*branch };
     let mut branches: Vec<Branch> = sum.branches.iter().map(shell).collect();
@@ -381,9 +386,9 @@ fn with_kept(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
     Sum { branches }
 }
 
-/// The variance of ln |y|² that the mask of a branch makes.
+/// Returns the variance of ln |y|² that the mask of a branch causes.
 fn ln_square_variance(branch: &Branch, part: &Signal, y: &Signal) -> f64 {
-    /// A branch that is all of the stream.
+    /// The ratio of |y|² with and without a branch that is all of the stream.
     const LARGEST: f64 = 1e3;
     let level = |kernel: &Kernel| kernel.positions.sum(|node| kernel.own[node]);
     let unit = (part.kernel.ln_unit - y.kernel.ln_unit).exp();
@@ -397,30 +402,30 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
-/// The chart of tokens that are rotated.
+/// Returns the chart of tokens that are rotated.
 fn chart(x: &Signal) -> &Arc<Chart> {
     x.kernel.positions.chart.as_ref().expect("rotations take a chart")
 }
 
-/// The largest |E x|/√(E x²) of all positions.
+/// Returns the largest |E x|/√(E x²) of all positions.
 fn mean_share(signal: &Signal) -> f64 {
     let share = |(node, own): (usize, &f64)| signal.mean(node).abs() / own.sqrt();
     signal.kernel.own.iter().enumerate().map(share).fold(0.0, f64::max)
 }
 
-/// E x², averaged over positions.
+/// Returns E x², averaged over positions.
 pub(super) fn second_moment(signal: &Signal) -> f64 {
     let Pooled { ln_unit, second, .. } = pooled(&signal.kernel, |_| 0.0);
     second * ln_unit.exp()
 }
 
-/// The moments of a signal that are put out: those behind its rotation, if there is one.
+/// Returns the reported moments of a signal, after its rotation if there is one.
 pub(super) fn observed(signal: &Signal) -> Pooled {
     let kernel = signal.rotation.as_ref().map(|rotation| signal.kernel.turned(rotation));
     pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node))
 }
 
-/// Averages over tokens and pairs of tokens.
+/// Returns averages over tokens and over pairs of tokens.
 pub(super) fn pooled(kernel: &Kernel, mean: impl Fn(usize) -> f64) -> Pooled {
     let positions = &kernel.positions;
     let count = positions.length;

@@ -1,4 +1,4 @@
-//! The predictor: walks a stack with moments.
+//! The predictor: passes moments through a stack, forward and backward.
 
 mod finite_width;
 mod forward_walk;
@@ -22,47 +22,48 @@ pub use gates::Blocked;
 pub(crate) use gates::blocked;
 pub(crate) use sequences::is_exchangeable;
 
-/// Which sites are told.
+/// Which sites are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sites {
-    /// Those on the stream.
+    /// Sites on the stream.
     Stream,
-    /// Those inside blocks too.
+    /// Sites on the stream and inside blocks.
     All,
 }
 
-/// What an attention does with its scores, averaged over initialisations, heads, queries and sequences.
+/// The sharpness of an attention, averaged over initialisations, heads, queries and sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionRow {
     /// Index of the block.
     pub layer: i64,
     /// Path of the site.
     pub site: String,
-    /// E s² of a score before the softmax, over the keys in view and without what positions add.
+    /// E s² of a score before the softmax, over the keys in view and without position biases.
     pub score_variance: Number,
     /// Effective number of attended tokens: 1/E Σ_b A_ab² of a query a's attention weights A.
     pub attended: f64,
-    /// The same of scores that do not differ: the number of keys that a query sees, fewer if their weights decay.
+    /// Effective number of attended tokens if all scores were equal: the number of keys that a query sees, fewer if
+    /// their weights decay.
     pub in_view: f64,
 }
 
-/// What a step of a linear map, for one sequence, does to its output on that sequence, per entry.
+/// The effect of a step of a linear map, for one sequence, on its output for that sequence, per entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearRow {
     /// Name of the weight.
     pub tensor: String,
     /// E y² of the output.
     pub output: Number,
-    /// E Δy² of ΔW = −dL/dW, where [`crate::first_step`] trusts it.
+    /// E Δy² for ΔW = −dL/dW; [`crate::first_step`] says where it is reliable.
     pub moved_by_sgd: Number,
-    /// E Δy² of ΔW = −sign dL/dW, likewise.
+    /// E Δy² for ΔW = −sign dL/dW, likewise.
     pub moved_by_adam: Number,
     /// E |dL/dW|.
     pub gradient_size: Number,
 }
 
 impl LinearRow {
-    /// E Δy² of a step with the learning rate 1.
+    /// Returns E Δy² of a step with the learning rate 1.
     pub fn moved(&self, optimizer: Optimizer) -> Number {
         match optimizer {
             Optimizer::Sgd => self.moved_by_sgd,
@@ -71,7 +72,7 @@ impl LinearRow {
     }
 }
 
-/// The factor on a branch, where it is a parameter.
+/// A factor on a branch that is a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaleRow {
     /// Index of the block.
@@ -88,57 +89,58 @@ pub struct ScaleRow {
     pub grad_second_moment: Number,
 }
 
-/// What theory says about a stack.
+/// The prediction for a stack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
     /// Every site, in order of depth, and every weight tensor.
     pub table: SiteTable,
     /// Every attention, in order of depth.
     pub attentions: Vec<AttentionRow>,
-    /// Every use of a linear map outside experts, in order of depth, if [`Options::steps`] are asked for.
+    /// Every use of a linear map outside experts, in order of depth, if [`Options::steps`] is set.
     pub linears: Vec<LinearRow>,
-    /// Every factor on a branch that is a parameter, in order of depth, if [`Options::steps`] are asked for.
+    /// Every factor on a branch that is a parameter, in order of depth, if [`Options::steps`] is set.
     pub scales: Vec<ScaleRow>,
     /// Parameters whose gradient is exactly zero.
     pub blocked: Vec<Blocked>,
-    /// The share of the token table in the variance of the sum of embeddings; none where nothing is added to it.
+    /// The share of the token table in the variance of the sum of embeddings; `None` if nothing is added to it.
     pub token_share: Option<f64>,
-    /// Where rules were used outside their range.
+    /// Warnings about rules that were used outside their range.
     pub caveats: Vec<Caveat>,
-    /// Which positions were followed, where not all were.
+    /// The positions that were followed; `None` if all were.
     pub followed: Option<Followed>,
-    /// The given sequences of ids that numbers are averages over, if there are several.
+    /// The given sequences of ids that numbers are averaged over, if there are several.
     pub sequences: Option<Sequences>,
 }
 
-/// Positions of a sequence that stand for all.
+/// The positions of a sequence that represent all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Followed {
-    /// How many there are.
+    /// Number of positions that are followed.
     pub positions: usize,
-    /// Of so many.
+    /// Number of positions of the sequence.
     pub seq_len: usize,
-    /// The largest relative difference of a second moment, or difference of a correlation, from the prediction of fewer positions; none
-    /// where there was no other.
+    /// The largest relative difference of a second moment, or difference of a correlation, from the prediction with
+    /// fewer positions; `None` if there is no such prediction.
     pub difference: Option<f64>,
 }
 
 /// Given sequences of ids that a prediction averages over.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sequences {
-    /// How many there are.
+    /// Number of sequences.
     pub count: usize,
     /// The largest standard deviation between sequences of ln E x² of a site on the stream, or of ln E g².
     pub deviation: f64,
 }
 
-/// Why there is no prediction.
+/// The reason why there is no prediction.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PredictError {
-    /// The stack cannot be walked.
+    /// The stack is not valid.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// A moment that is not a number, however large, or a negative level: the signal left the range of logarithms, or that of rules.
+    /// A moment is not a number, or a second moment is negative: the signal left the range of logarithms or of the
+    /// rules.
     #[error("{site}: {quantity} is negative or not a number; the network is too deep or too steep to follow")]
     NotANumber {
         /// Path of the site.
@@ -146,7 +148,7 @@ pub enum PredictError {
         /// Name of the quantity.
         quantity: &'static str,
     },
-    /// A structure that has no rule.
+    /// A structure has no rule.
     #[error("{site}: {what} cannot be predicted yet; sigprop validate samples it")]
     NotFollowed {
         /// Path of the site.
@@ -154,7 +156,7 @@ pub enum PredictError {
         /// The structure.
         what: &'static str,
     },
-    /// A matrix per block of all pairs of positions would not fit.
+    /// The matrices of all pairs of positions, one per block, would not fit in memory.
     #[error(
         "about {:.0} GiB of memory needed to follow every pair of positions, {:.0} GiB allowed; lower the sequence \
          length or the number of blocks",
@@ -162,7 +164,7 @@ pub enum PredictError {
         MAX_BYTES / GIBIBYTE
     )]
     Memory {
-        /// Estimated need.
+        /// Estimated need in bytes.
         bytes: f64,
     },
 }
@@ -170,10 +172,10 @@ pub enum PredictError {
 /// Predictions that need more memory than this are refused.
 const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 
-/// Which terms are followed.
+/// Which terms are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theory {
-    /// The leading order, and what finite width adds to second order.
+    /// The leading order, and the corrections of finite width to second order.
     #[default]
     FiniteWidth,
     /// The leading order alone: the network of infinite width.
@@ -183,26 +185,27 @@ pub enum Theory {
 /// How many positions of a sequence are followed, where they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
-    /// Some 30 rows, three per factor of two.
+    /// About 30 rows, three per factor of two.
     Coarse,
-    /// Some 40 rows, four per factor of two.
+    /// About 40 rows, four per factor of two.
     Fine,
-    /// Eight per factor of two.
+    /// Eight rows per factor of two.
     Finest,
-    /// Every one.
+    /// Every position.
     All,
 }
 
-/// What is followed and put out.
+/// Options of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which sites are told.
+    /// Which sites are reported.
     pub sites: Sites,
-    /// Whether to predict what steps along gradients do; takes the cube of the sequence where every position is followed.
+    /// True to predict the effect of steps along gradients. The cost is the cube of the sequence length where every
+    /// position is followed.
     pub steps: bool,
-    /// Which terms are followed.
+    /// Which terms are computed.
     pub theory: Theory,
-    /// How many positions stand for all; by default so many that more of them change little.
+    /// How many positions represent all; by default so many that more of them change little.
     pub positions: Option<Positions>,
 }
 
@@ -214,14 +217,14 @@ impl From<Sites> for Options {
 
 /// Predicts all moments of all sites of a stack, forward and backward.
 ///
-/// Where a mask, positions that scores know of or several streams make positions differ, some stand for all
-/// ([`Followed`]); where ids are given, every pair of positions is followed, for one sequence after the other. Where stochastic
-/// depth drops branches that are much of the stream, up to 64 walks are averaged.
+/// Positions differ because of a mask, scores that depend on positions, or several streams. Some of them then represent
+/// all ([`Followed`]). Where ids are given, every pair of positions is followed, for one sequence after the other.
+/// Where stochastic depth drops branches that are much of the stream, up to 64 passes are averaged.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     predict_seeded(stack, options.into(), None, &|| ())
 }
 
-/// The prediction of [`predict`], which calls `each` after every one of the [`sequences()`] that it averages over.
+/// Predicts like [`predict`], and calls `each` after every one of the [`sequences()`] that it averages over.
 pub fn predict_watched(
     stack: &Stack,
     options: impl Into<Options>,
@@ -230,12 +233,13 @@ pub fn predict_watched(
     predict_seeded(stack, options.into(), None, each)
 }
 
-/// The number of sequences of given ids that a prediction of the stack averages over; 1 where ids are drawn.
+/// Returns the number of sequences of given ids that a prediction of the stack averages over; 1 where ids are sampled.
 pub fn sequences(stack: &Stack) -> usize {
     sequences::given(stack).len()
 }
 
-/// The same with gradients at the end of the stream that have the correlation `same_ids` between tokens of equal ids.
+/// Predicts like [`predict_watched`]. Gradients at the end of the stream have the correlation `same_ids` between tokens
+/// of equal ids, if it is given.
 pub(crate) fn predict_seeded(
     stack: &Stack,
     options: Options,
@@ -250,9 +254,10 @@ pub(crate) fn predict_seeded(
     Ok(prediction)
 }
 
-/// Refuses what would not fit: the input of every block, and the insides of one, per sequence at a time.
+/// Refuses stacks that would not fit in memory: the inputs of all blocks and the inside of one, for every sequence in
+/// progress.
 fn check_memory(stack: &Stack, sequences: usize) -> Result<(), PredictError> {
-    /// Matrices that one block needs while it is worked on.
+    /// Number of matrices that one block needs while it is computed.
     const INSIDES: f64 = 40.0;
     let matrices = |stream: &Stream| (stream.body.len() as f64 + INSIDES) * (stream.seq_len as f64).powi(2);
     let at_a_time = sequences.min(rayon::current_num_threads()) as f64;

@@ -1,4 +1,4 @@
-//! What is told of a signal or a gradient.
+//! The reported averages of a signal or a gradient.
 
 /// Averages over positions, in units of e^`ln_unit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -6,17 +6,17 @@ pub(crate) struct Pooled {
     pub(crate) ln_unit: f64,
     pub(crate) mean: f64,
     pub(crate) second: f64,
-    /// Average over pairs of different positions; none of a single one.
+    /// Average over pairs of different positions; `None` for a single position.
     pub(crate) cross: Option<f64>,
-    /// Mean and second moment at the first and the last position; none of what has no positions of its own.
+    /// Mean and second moment at the first and the last position; `None` where they are not reported.
     pub(crate) ends: Option<[(f64, f64); 2]>,
-    /// Variance over networks of the ln of a network's own variance (of a gradient: at given signals), where it is
-    /// told.
+    /// Variance over networks of ln of a network's own variance, or of its own gradient variance; `None` where it is
+    /// not predicted.
     pub(crate) spread: Option<f64>,
 }
 
 impl Pooled {
-    /// The average of several with their weights; `lost` as of [`Self::average_spread`].
+    /// Returns the weighted average of several; for `lost` see [`Self::average_spread`].
     pub(crate) fn average(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Self {
         let count: f64 = all.clone().map(|(weight, _)| weight).sum();
         let ln_unit = all.clone().map(|(_, pooled)| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
@@ -40,7 +40,8 @@ impl Pooled {
         }
     }
 
-    /// What one of them strays, and they from each other; the average of a sample has `lost` a degree of freedom.
+    /// Returns the average of their spreads plus the variance between their levels. `lost` is the number of degrees of
+    /// freedom that the mean takes: 1 for a sample, 0 for all cases with their probabilities.
     fn average_spread(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Option<f64> {
         let count: f64 = all.clone().map(|(weight, _)| weight).sum();
         let within = all.clone().map(|(weight, pooled)| Some(weight * pooled.spread?)).sum::<Option<f64>>()? / count;

@@ -1,4 +1,4 @@
-//! What one walk writes down, and the average over the walks of several sequences.
+//! The notes of one pass, and their average over the passes of several sequences.
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
@@ -10,27 +10,27 @@ use crate::caveat::{Caveat, Condition};
 use crate::logarithms::ln_sum;
 use crate::mean_field::steps::Steps;
 
-/// Notes of a walk, in order of depth.
+/// Notes of a pass, in order of depth.
 #[derive(Default)]
 pub(crate) struct Rows {
     sites: Vec<Note>,
-    /// Where a site is among them, by path.
+    /// Index of every site in `sites`, by path.
     places: HashMap<String, usize>,
-    /// In the reverse order of depth, one per place where a tensor is used.
+    /// Weight tensors in the reverse order of depth, one note per use.
     weights: Vec<WeightNote>,
-    /// In the reverse order of depth, if asked for.
+    /// Linear maps in the reverse order of depth, if first steps are asked for.
     linears: Vec<LinearNote>,
-    /// Likewise.
+    /// Factors on branches, likewise.
     scales: Vec<ScaleNote>,
-    /// Layer and site of every attention, in order.
+    /// Layer, site and sharpness of every attention, in order of depth.
     attentions: Vec<(i64, String, Sharpness)>,
-    /// One of a kind.
+    /// One caveat of each kind.
     caveats: Vec<Caveat>,
-    /// Which positions were followed, where not all were.
+    /// The positions that were followed; `None` if all were.
     followed: Option<Followed>,
 }
 
-/// What is known of a site.
+/// The notes of a site.
 struct Note {
     layer: i64,
     site: String,
@@ -39,7 +39,7 @@ struct Note {
     gradient: Option<Pooled>,
 }
 
-/// What is known of a weight tensor.
+/// The notes of a weight tensor.
 #[derive(Clone)]
 pub(crate) struct WeightNote {
     pub(crate) layer: i64,
@@ -48,18 +48,18 @@ pub(crate) struct WeightNote {
     pub(crate) ln_second_moment: f64,
 }
 
-/// What attention does with its scores, averaged over queries and heads.
+/// The sharpness of an attention, averaged over queries and heads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sharpness {
-    /// ln E s² of the scores of keys in view, without what positions add.
+    /// ln E s² of the scores of keys in view, without position biases.
     pub(crate) ln_score: f64,
     /// 1/E Σ_b A_ab².
     pub(crate) attended: f64,
-    /// The same of scores that do not differ.
+    /// 1/E Σ_b A_ab² if all scores were equal.
     pub(crate) in_view: f64,
 }
 
-/// What first steps of a linear map do.
+/// The effect of first steps of a linear map.
 pub(crate) struct LinearNote {
     pub(crate) tensor: String,
     /// ln E y².
@@ -67,7 +67,7 @@ pub(crate) struct LinearNote {
     pub(crate) steps: Steps,
 }
 
-/// The factor on a branch, where it is a parameter.
+/// A factor on a branch that is a parameter.
 #[derive(Clone)]
 pub(crate) struct ScaleNote {
     pub(crate) layer: i64,
@@ -118,14 +118,14 @@ impl Rows {
         }
     }
 
-    /// Of the longest stream whose positions are graded.
+    /// Notes the positions of the longest stream that is graded.
     pub(crate) fn graded(&mut self, positions: usize, seq_len: usize) {
         if self.followed.is_none_or(|known| known.seq_len < seq_len) {
             self.followed = Some(Followed { positions, seq_len, difference: None });
         }
     }
 
-    /// A caveat at the site with this path.
+    /// Adds a caveat at the site with this path; of every kind the largest is kept.
     pub(crate) fn caveat_at(&mut self, path: &str, condition: Option<Condition>) {
         let Some(condition) = condition else { return };
         let known = self.caveats.iter_mut().find(|known| known.kind() == condition.kind());
@@ -140,14 +140,15 @@ impl Rows {
         }
     }
 
-    /// The average over all walks of several sequences through one stack.
+    /// Returns the average over all passes of several sequences through one stack.
     pub(crate) fn average(sequences: Vec<Vec<Self>>) -> Result<Prediction, PredictError> {
         let differing = Self::differing(&sequences);
         let walks = sequences.into_iter().flatten().map(|walk| (1.0, walk)).collect();
         Ok(Prediction { sequences: differing, ..Self::mixed(walks, 1.0).told()? })
     }
 
-    /// How much levels on the stream differ between several sequences, each with all its walks.
+    /// Returns how much levels on the stream differ between several sequences, each with all its passes; `None` for one
+    /// sequence.
     fn differing(sequences: &[Vec<Self>]) -> Option<Sequences> {
         let count = sequences.len();
         let first = sequences.first().filter(|_| count > 1)?.first()?;
@@ -167,7 +168,7 @@ impl Rows {
         Some(Sequences { count, deviation: deviations.flatten().fold(0.0, f64::max) })
     }
 
-    /// The average over all `walks` that there are of a sequence, each with its probability.
+    /// Returns the average over all passes (`walks`) of a sequence, each with its probability.
     pub(crate) fn of_all(walks: Vec<(f64, Self)>) -> Self {
         let rare = if walks.len() > 1 { rare(&walks) } else { None };
         let mut all = Self::mixed(walks, 0.0).with_zeros();
@@ -175,7 +176,7 @@ impl Rows {
         all
     }
 
-    /// The average over `walks` with these weights; of a sample those have `lost` a degree of freedom.
+    /// Returns the average over passes with these weights; for `lost` see [`Pooled::average`].
     fn mixed(mut walks: Vec<(f64, Self)>, lost: f64) -> Self {
         if walks.len() == 1 {
             return walks.remove(0).1;
@@ -232,9 +233,9 @@ impl Rows {
         }
     }
 
-    /// The same with ± of `other` rows of the same sites, where it is a number.
+    /// Returns the rows with the ± of `other` rows of the same sites, where it is of use.
     pub(crate) fn with_spreads(mut self, other: &Self) -> Self {
-        /// Beyond, networks differ by more than the factor e², of which the leading order says nothing.
+        /// Beyond this variance, networks differ by more than the factor e², which the leading order does not describe.
         const LARGEST_SPREAD: f64 = 4.0;
         let spread = |of: &Pooled| of.spread.filter(|spread| (0.0..=LARGEST_SPREAD).contains(spread));
         for (note, other) in self.sites.iter_mut().zip(&other.sites) {
@@ -246,7 +247,7 @@ impl Rows {
         self
     }
 
-    /// The first site or tensor that has no number.
+    /// Returns the first site or tensor whose moment is not finite.
     pub(crate) fn not_finite(&self) -> Option<&str> {
         let is_finite = |pooled: &Pooled| (pooled.ln_unit + pooled.second.ln()) < f64::INFINITY;
         let site =
@@ -256,9 +257,9 @@ impl Rows {
         site.or_else(|| Some(self.weights.iter().find(weight)?.tensor.as_str()))
     }
 
-    /// With gradients that are negative, and nothing beside others of their block, as the zeros that they stand for.
+    /// Sets gradients to zero that are negative and negligible compared with others of their block.
     fn with_zeros(mut self) -> Self {
-        /// Of what terms leave that cancel where tokens are copies.
+        /// Relative size of the remainder of terms that cancel where tokens are copies.
         const NOTHING: f64 = 1e-6;
         let levels = |note: &Note| Some((note.layer, note.gradient?.ln_unit + note.gradient?.second.abs().ln()));
         let all: Vec<(i64, f64)> = self.sites.iter().filter_map(levels).collect();
@@ -273,7 +274,7 @@ impl Rows {
         self
     }
 
-    /// What was noted down, told.
+    /// Returns the notes as a prediction, or an error if a number is not finite.
     fn told(self) -> Result<Prediction, PredictError> {
         let mut table = SiteTable::default();
         table.sites.reserve(self.sites.len());
@@ -342,7 +343,7 @@ impl Rows {
     }
 }
 
-/// The caveats of all `walks` that one in a hundred takes, each kind once.
+/// Returns the caveats of all passes that have at least one sequence in a hundred, each kind once.
 fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
     const COMMON: f64 = 0.01;
     let mut caveats: Vec<Caveat> = Vec::new();
@@ -354,9 +355,9 @@ fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
     caveats
 }
 
-/// Where few of the sequences that take these `walks` have most of the gradients, if they do.
+/// Returns a caveat if few of the sequences in these passes have most of the gradients.
 fn rare(walks: &[(f64, Rows)]) -> Option<Caveat> {
-    /// (E g²)² beside E (g²)²: averages over as many networks are known to themselves.
+    /// The largest E (g²)² over (E g²)². Averages over as many networks have errors as large as themselves.
     const FEW: f64 = 100.0;
     let networks = |place: usize| {
         let gradients = walks.iter().filter_map(|(weight, walk)| Some((*weight, walk.sites[place].gradient?)));
@@ -370,7 +371,7 @@ fn rare(walks: &[(f64, Rows)]) -> Option<Caveat> {
     Some(Caveat::of(&note.site, sites.len(), Condition::RareSequences(*largest)))
 }
 
-/// One note per tensor: gradients from several places are uncorrelated.
+/// Returns one note per tensor. Gradients from several uses are uncorrelated, so that their second moments add up.
 fn merged(notes: Vec<WeightNote>) -> Vec<WeightNote> {
     let mut first: HashMap<&str, usize> = HashMap::with_capacity(notes.len());
     let mut place = |note| {
@@ -390,7 +391,8 @@ fn merged(notes: Vec<WeightNote>) -> Vec<WeightNote> {
     merged
 }
 
-/// Terms that are neglected where widths and sequences are tiny, and rounding beside a large mean, would take it beyond 1.
+/// Returns the correlation, limited to ±1. Terms that are neglected for tiny widths and sequences, and rounding next to
+/// a large mean, would take it beyond.
 fn correlation(covariance: f64, variance: f64) -> Number {
     (covariance / variance).clamp(-1.0, 1.0).into()
 }
@@ -420,7 +422,7 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     }
     let ends = gradient.ends.into_iter().flatten();
     for (quantity, (_, second)) in [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(ends) {
-        // Of gradients that cancel rounding may be below zero.
+        // Where gradients cancel, rounding may be below zero.
         set(quantity, Number::scaled(second.max(0.0), gradient.ln_unit));
     }
     if let Some(spread) = gradient.spread.filter(|_| gradient.second > 0.0) {

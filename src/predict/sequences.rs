@@ -1,13 +1,14 @@
-//! What makes the positions of a stack differ, and the given ids and the segments that are averaged over.
+//! The properties of a stack that make its positions differ, and the given ids and the segments that a prediction
+//! averages over.
 
 use sigprop_stack::{Component, Embedding, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stack, Stream};
 
-/// Shares of the smaller of two segments that stand for all: they and those of the larger have the moments of a share uniform in
-/// [0, 1] up to the fifth (Chebyshev's four nodes of equal weight).
+/// Shares of the smaller of two segments that represent all. Together with the shares of the larger segment they have
+/// the moments of a share uniform in [0, 1] up to the fifth (Chebyshev's four nodes of equal weight).
 const SEGMENT_SHARES: [f64; 2] = [0.102_672_764, 0.406_203_763];
 
-/// Whether tokens of `stack` are exchangeable: no masks, no positions that are alike or that scores know of, no given
-/// ids.
+/// Returns true if the tokens of `stack` are exchangeable: there are no masks, no correlated positions, no scores that
+/// depend on positions, and no given ids.
 pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
     let unmasked = |mask: &Mask| *mask == Mask::FULL;
     stack.streams.len() == 1
@@ -17,12 +18,13 @@ pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
             .all(|stream| drawn(stream) && unplaced(stream) && stream.body.iter().all(|node| alike(node, &unmasked)))
 }
 
-/// Whether any ids of `stack` are given.
+/// Returns true if any ids of `stack` are given.
 pub(super) fn has_given_ids(stack: &Stack) -> bool {
     stack.streams.iter().any(|stream| !drawn(stream))
 }
 
-/// The shares of the first of two segments that stand for all, if tokens of `stack` lie in segments.
+/// Returns the shares of the first of two segments that represent all; one `None` if tokens of `stack` lie in no
+/// segments.
 pub(super) fn segments(stack: &Stack) -> Vec<Option<f64>> {
     let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
     let has_segments = stack.streams.iter().any(|stream| match &stream.source {
@@ -39,7 +41,7 @@ fn drawn(stream: &Stream) -> bool {
     }
 }
 
-/// Whether no position is told from another by more than what is drawn for it.
+/// Returns true if the positions of a source differ only by entries that are sampled, not by sinusoidal waves.
 fn unplaced(stream: &Stream) -> bool {
     match &stream.source {
         Source::Gaussian(_) => true,
@@ -49,7 +51,7 @@ fn unplaced(stream: &Stream) -> bool {
     }
 }
 
-/// Whether a node treats all tokens alike, if all masks do of which `sees_all` says so.
+/// Returns true if a node treats all tokens equally. Masks do so if `sees_all` returns true.
 fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
     let itself = match &node.op {
         Op::Apply(component) => match component {
@@ -66,7 +68,7 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
     itself && node.op.bodies().flatten().all(|node| alike(node, sees_all))
 }
 
-/// All sequences of given ids, one per stream, none where ids are drawn.
+/// Returns all sequences of given ids, one per stream, empty where ids are sampled.
 pub(super) fn given(stack: &Stack) -> Vec<Vec<Vec<u32>>> {
     let given = |stream: &Stream| match &stream.source {
         Source::Embedding(Embedding { ids: Ids::Given(given), .. }) => given.sequences.clone(),
@@ -81,7 +83,7 @@ pub(super) fn given(stack: &Stack) -> Vec<Vec<Vec<u32>>> {
 mod tests {
     use super::SEGMENT_SHARES;
 
-    /// E z^k = 1/(k + 1) of a uniform share, up to k = 5.
+    /// E z^k = 1/(k + 1) for a uniform share, up to k = 5.
     #[test]
     fn shares_of_segments_have_the_moments_of_uniform_ones() {
         for k in 1..=5 {

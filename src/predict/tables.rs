@@ -1,7 +1,7 @@
-//! Tables that depend on shapes alone: positions, and sums along them.
+//! Tables that depend only on shapes: positions, and sums along them.
 //!
-//! Small ones are kept for all predictions of the process, the latest of them: a search or a comparison asks about one shape hundreds of times.
-//! Large ones, of charts of thousands of points, live as long as the prediction that needs them.
+//! The latest small tables are kept for all predictions of the process, because a search or a comparison uses one shape
+//! hundreds of times. Large tables, of charts of thousands of points, live as long as the prediction that needs them.
 
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
@@ -16,7 +16,7 @@ use crate::mean_field::positions::{
 };
 use crate::mean_field::rotation::Turn;
 
-/// The tables of one prediction, or of all.
+/// The tables of one prediction, or those that all predictions share.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     duals: Cache<function::Words, Dual>,
@@ -28,7 +28,7 @@ pub(super) struct Tables {
     rotated: Cache<(View, Same<Turn>), RotatedSums>,
 }
 
-/// A mask on a chart, of weights that fall like e^(−slope · distance).
+/// A mask on a chart, with weights that fall like e^(−slope · distance).
 #[derive(Clone, Debug, PartialEq)]
 struct View {
     chart: Same<Chart>,
@@ -36,7 +36,7 @@ struct View {
     slope: f64,
 }
 
-/// An object that equals itself alone.
+/// A shared object that is equal only to itself.
 #[derive(Debug)]
 struct Same<T>(Arc<T>);
 
@@ -55,45 +55,45 @@ impl<T> PartialEq for Same<T> {
 static SHARED: LazyLock<Tables> = LazyLock::new(Tables::default);
 
 impl Tables {
-    /// The tables of a chart: those of all predictions if it is small.
+    /// Returns the tables for a chart: those of all predictions if it is small.
     fn of(&self, chart: &Chart) -> &Self {
         if chart.is_small() { &SHARED } else { self }
     }
 
-    /// The dual of an activation, whose table is the same in all predictions.
+    /// Returns the dual of an activation, whose table all predictions share.
     pub(super) fn dual(activation: Activation) -> Arc<Dual> {
         SHARED.duals.get(&function::words(activation), || Dual::new(activation))
     }
 
-    /// Positions of this layout.
+    /// Returns the positions of this layout.
     pub(super) fn positions(&self, layout: &Layout) -> Arc<Positions> {
         let tables = if layout.is_small() { &*SHARED } else { self };
         let chart = layout.chart.as_ref().map(|shape| tables.charts.get(shape, || shape.chart()));
         let new = || Positions::new(layout, chart);
-        // Every sequence of given ids has positions of its own, of all pairs.
+        // Every sequence of given ids has its own positions, of all pairs, which are not kept.
         if layout.has_given_ids() { Arc::new(new()) } else { tables.positions.get(layout, new) }
     }
 
-    /// A rotation on a chart.
+    /// Returns a rotation on a chart.
     pub(super) fn turn(&self, rotary: &Rotary, chart: &Arc<Chart>) -> Arc<Turn> {
         let key = (rotary.clone(), Same(Arc::clone(chart)));
         self.of(chart).turns.get(&key, || Turn::new(rotary, chart))
     }
 
-    /// A convolution of tokens at these positions.
+    /// Returns the rule of a convolution for inputs at these positions.
     pub(super) fn convolution(&self, convolution: &Convolution, inputs: &Arc<Positions>) -> Arc<convolution::Rule> {
         let key = (convolution.clone(), Same(Arc::clone(inputs)));
         let tables = inputs.chart.as_ref().map_or(&*SHARED, |chart| self.of(chart));
         tables.convolutions.get(&key, || convolution::Rule::new(convolution, inputs))
     }
 
-    /// The sums of a mask on a chart, of weights that fall like e^(−slope · distance).
+    /// Returns the sums of a mask on a chart, with weights that fall like e^(−slope · distance).
     pub(super) fn sums(&self, chart: &Arc<Chart>, mask: Mask, slope: f64) -> Arc<Sums> {
         let view = View { chart: Same(Arc::clone(chart)), mask, slope };
         self.of(chart).sums.get(&view, || Sums::new(chart, mask, slope))
     }
 
-    /// The sums of keys and queries that are rotated.
+    /// Returns the sums for rotated keys and queries.
     pub(super) fn rotated(&self, chart: &Arc<Chart>, mask: Mask, slope: f64, turn: &Arc<Turn>) -> Arc<RotatedSums> {
         let view = View { chart: Same(Arc::clone(chart)), mask, slope };
         let key = (view, Same(Arc::clone(turn)));
@@ -101,7 +101,7 @@ impl Tables {
     }
 }
 
-/// A value that one thread makes.
+/// A value that one thread computes.
 type Place<V> = Arc<OnceLock<Arc<V>>>;
 
 /// The latest values, by key.
@@ -115,14 +115,14 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 impl<K: Clone + PartialEq, V> Cache<K, V> {
-    /// The value of a key, made once; other threads that ask for it wait.
+    /// Returns the value of a key, computed once; other threads that ask for it wait.
     fn get(&self, key: &K, make: impl FnOnce() -> V) -> Arc<V> {
         Arc::clone(self.place(key).get_or_init(|| Arc::new(make())))
     }
 
-    /// Where the value of a key is or will be.
+    /// Returns the place of a key's value, which may be empty yet.
     fn place(&self, key: &K) -> Place<V> {
-        /// How many keys are kept.
+        /// The number of keys that are kept.
         const MOST: usize = 16;
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = match entries.iter().position(|(known, _)| known == key) {

@@ -1,4 +1,4 @@
-//! Caveats of tensors that predictions take for simpler ones than they are.
+//! Caveats for tensors that predictions simplify.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use sigprop_stack::{Component, Node, Op, Quantity, RowGroup, SiteTable, Stack};
 
 use crate::caveat::{Caveat, Condition};
 
-/// Caveats of rows of other sizes, and of tensors that several sites use.
+/// Returns caveats for tensors whose rows differ in size, and for tensors that several sites use.
 pub(super) fn caveats(stack: &Stack, table: &SiteTable) -> Vec<Caveat> {
     uneven_rows(stack).into_iter().chain(shared(stack, table)).collect()
 }
 
-/// The tensor whose rows differ most.
+/// Returns a caveat for the tensor whose rows differ most.
 fn uneven_rows(stack: &Stack) -> Option<Caveat> {
-    /// Factors below are not worth a word.
+    /// Smaller ratios have no caveat.
     const VISIBLE: f64 = 1.5;
     let ratio = |groups: &[RowGroup]| {
         let stds = || groups.iter().map(|group| group.std).filter(|std| *std > 0.0);
@@ -25,7 +25,7 @@ fn uneven_rows(stack: &Stack) -> Option<Caveat> {
     Some(Caveat::of(*name, uneven.len(), Condition::UnevenRows(*ratio)))
 }
 
-/// The tensor that most maps use, if several use one.
+/// Returns a caveat for the tensor that most maps use, if several use one.
 fn shared(stack: &Stack, table: &SiteTable) -> Option<Caveat> {
     let mut uses = BTreeMap::new();
     stack.streams.iter().for_each(|stream| count(&stream.body, &mut uses));
@@ -50,8 +50,9 @@ fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {
     }
 }
 
-/// The share by which the variance of the stream may grow where the branches of `uses` blocks add one vector in place of independent
-/// ones: amplitudes add up, not squares. Without norms a branch is as large as its stream, so that what is added grows with it.
+/// Returns the share by which the variance of the stream may grow if the branches of `uses` blocks add one vector
+/// instead of independent ones: amplitudes add up, not squares. Without norms a branch is as large as its stream, so
+/// that the added part grows with it.
 fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
     let ln_variances: Vec<f64> = table
         .sites
@@ -74,7 +75,7 @@ fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
     level - 1.0
 }
 
-/// Returns whether branches of sums have norms.
+/// Returns true if branches of sums have norms.
 fn has_norms(body: &[Node]) -> bool {
     let in_sum = |node: &Node| match &node.op {
         Op::Sum(sum) => sum.branches.iter().any(|branch| has_norm(&branch.body)),

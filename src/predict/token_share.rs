@@ -1,4 +1,4 @@
-//! The share of ids in the sum of embeddings.
+//! The share of token embeddings in the sum of embeddings.
 //!
 //! # Formula
 //!
@@ -6,11 +6,13 @@
 //! share = E e_token²/Σ E e²      the sum over the token table, positions, token types and constants
 //! ```
 //!
-//! up to the first norm, map or dropout; a factor on the token embedding counts. Waves of amplitude c have E e² = c²/2.
+//! The sum has the terms up to the first norm, map or dropout, with their factors. Waves of amplitude c have
+//! E e² = c²/2.
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack, Stream};
 
-/// The smallest share of a token table in the sum of embeddings among streams; none where no stream adds anything to one.
+/// Returns the smallest share of a token table in the sum of embeddings over all streams; `None` if nothing is added to
+/// a table.
 pub(crate) fn token_share(stack: &Stack) -> Option<f64> {
     stack.streams.iter().filter_map(of_stream).reduce(f64::min)
 }
@@ -32,7 +34,7 @@ impl Sums {
         }
     }
 
-    /// Returns whether the sum goes on after a component.
+    /// Adds a component to the sum. Returns false if the sum ends before it.
     fn pass(&mut self, component: &Component) -> bool {
         match component {
             Component::Embedding(term) => self.add(term),

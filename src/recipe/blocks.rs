@@ -9,7 +9,7 @@ use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKi
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
 
-/// What the branch that reads a memory is called.
+/// The name of the branch that reads a memory.
 const CROSS_ATTENTION: &str = "cross_attention";
 
 /// The blocks of one stream.
@@ -18,23 +18,23 @@ pub(crate) struct Blocks<'a> {
     recipe: &'a dyn Recipe,
     residuals: &'a (dyn Fn(usize) -> Residual + 'a),
     train: bool,
-    /// What the names of all its tensors begin with.
+    /// The prefix of the names of all tensors in these blocks.
     prefix: &'a str,
 }
 
-/// One of them.
+/// One of these blocks.
 pub(crate) struct Block<'a> {
     blocks: &'a Blocks<'a>,
     index: usize,
-    /// What the names of its tensors begin with.
+    /// The prefix of the names of the tensors in this block.
     path: String,
     projections: &'a (dyn Fn(&Slot) -> Projection + 'a),
 }
 
-/// A branch beside a skip connection.
+/// A branch of a residual connection.
 struct SubLayer {
     name: &'static str,
-    /// Without the norm of its input.
+    /// The nodes of the branch, without the norm of its input.
     body: Vec<Node>,
 }
 
@@ -50,19 +50,19 @@ impl<'a> Blocks<'a> {
         Self { architecture, recipe, residuals, train, prefix }
     }
 
-    /// Block `index` with these linear maps.
+    /// Returns block `index` with these linear maps.
     pub(crate) fn block<'b>(&'b self, index: usize, projections: &'b (dyn Fn(&Slot) -> Projection + 'b)) -> Block<'b> {
         Block { blocks: self, index, path: format!("{}blocks.{index}.", self.prefix), projections }
     }
 
-    /// A rate of dropping something; nothing is dropped in evaluation.
+    /// Returns `rate` in training and 0 in evaluation, where nothing is dropped.
     fn rate(&self, rate: f64) -> f64 {
         if self.train { rate } else { 0.0 }
     }
 }
 
 impl Block<'_> {
-    /// The whole block.
+    /// The whole block as one node.
     pub(crate) fn node(&self) -> Node {
         let architecture = self.blocks.architecture;
         let op = match (architecture.kind, architecture.parallel) {
@@ -73,7 +73,7 @@ impl Block<'_> {
         Node::new(format!("blocks.{}", self.index), op)
     }
 
-    /// Attention's branch up to the output of its heads.
+    /// The attention branch, up to the output of its heads.
     pub(crate) fn attend(&self) -> Vec<Node> {
         self.input_norm("attention", "norm").into_iter().chain([self.heads()]).collect()
     }
@@ -83,7 +83,7 @@ impl Block<'_> {
         self.normalised("ffn", self.ffn())
     }
 
-    /// Attention, cross-attention, feed-forward network.
+    /// The branches of a block: attention, cross-attention if there is one, and the feed-forward network.
     fn sub_layers(&self) -> Vec<SubLayer> {
         let attention = SubLayer { name: "attention", body: self.attention() };
         let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
@@ -92,7 +92,7 @@ impl Block<'_> {
         [Some(attention), cross, Some(ffn)].into_iter().flatten().collect()
     }
 
-    /// One residual connection after the other.
+    /// The branches one after the other, each with a residual connection of its own.
     fn sequential(&self) -> Vec<Node> {
         let architecture = self.blocks.architecture;
         let mut nodes = Vec::new();
@@ -111,8 +111,8 @@ impl Block<'_> {
         nodes
     }
 
-    /// All branches on the input of the block. Norms have no weights that differ, so that one they share
-    /// is the same as one each.
+    /// All branches read the input of the block. Norms start without random weights, so that one norm for all branches
+    /// is the same as one norm for each.
     fn parallel(&self) -> Op {
         let branch = |SubLayer { name, body }| vec![Node::new(name, Op::Chain(self.normalised(name, body)))];
         self.residual(0, self.sub_layers().into_iter().map(branch).collect())
@@ -142,14 +142,15 @@ impl Block<'_> {
         layer.into_iter().chain(norm).collect()
     }
 
-    /// A linear map of an MLP and the norm over the batch after it, which would subtract biases of the map.
+    /// A linear map of an MLP and the batch norm after it, if there is one. The norm would subtract a bias of the map,
+    /// which therefore has none.
     fn normalised_map(&self, path: &str, role: Role, fans: Fans, place: BlockNorm) -> Vec<Node> {
         let batch_norm = self.batch_norm(place);
         let has_biases = self.blocks.architecture.biases && batch_norm.is_none();
         [self.linear(path, role, fans, has_biases)].into_iter().chain(batch_norm).collect()
     }
 
-    /// A skip connection, the `place`-th of the block, and branches beside it.
+    /// Residual connection number `place` of the block: the sum of a skip connection and these branches.
     fn residual(&self, place: usize, branches: Vec<Vec<Node>>) -> Op {
         let architecture = self.blocks.architecture;
         let before = self.index * (architecture.residual_sublayers() / architecture.n_layers);
@@ -162,12 +163,12 @@ impl Block<'_> {
         Op::Sum(Sum { branches: [skip].into_iter().chain(branches).collect() })
     }
 
-    /// A branch with the norm of its input.
+    /// A branch that begins with the norm of its input, if there is one.
     fn normalised(&self, branch: &str, body: Vec<Node>) -> Vec<Node> {
         self.input_norm(branch, "norm").into_iter().chain(body).collect()
     }
 
-    /// The norm at the start of a branch, if there is one, under a name.
+    /// The norm at the start of `branch`, called `name`; `None` if there is none.
     fn input_norm(&self, branch: &str, name: &str) -> Option<Node> {
         let architecture = self.blocks.architecture;
         let starts = match architecture.norm_placement {
@@ -179,7 +180,7 @@ impl Block<'_> {
         (starts && !left_out).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
     }
 
-    /// The norm after a linear map of an MLP, which takes the statistics of the batch in training.
+    /// The batch norm after a linear map of an MLP; in training it uses the statistics of the batch.
     fn batch_norm(&self, place: BlockNorm) -> Option<Node> {
         let norm = self.blocks.architecture.norm.filter(|norm| matches!(norm.kind, NormKind::BatchNorm { .. }))?;
         let kind = NormKind::BatchNorm { training: self.blocks.train };
@@ -221,13 +222,13 @@ impl Block<'_> {
         (rate > 0.0).then(|| Node::apply(name, Component::Dropout(Dropout { rate })))
     }
 
-    /// A linear map called like the end of `path`, its tensors like `path`.
+    /// A linear map whose name is the last part of `path` and whose tensors are named after the whole `path`.
     fn linear(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Node {
         let name = path.rsplit('.').next().unwrap_or(path);
         Node::apply(name, self.map(path, role, fans, bias))
     }
 
-    /// A linear map whose tensors are called like `path`, from the block on.
+    /// A linear map whose tensors are named after the block and `path`.
     fn map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Component {
         let cross = path.starts_with(CROSS_ATTENTION);
         let slot = Slot { architecture: self.blocks.architecture, role, block: self.index, fans, cross };

@@ -1,41 +1,41 @@
-//! Why there is no scheme of a name, or none for an architecture.
+//! Errors of schemes: a scheme that does not exist, or that is not defined for an architecture.
 
 use crate::PredictError;
 
-/// Why a scheme cannot be had.
+/// The reason why a scheme cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SchemeError {
-    /// There is no scheme of that name.
+    /// There is no scheme with that name.
     #[error(
         "unknown scheme {got:?}{}; the schemes are {known}",
         nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
     )]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         got: String,
-        /// The scheme it most resembles.
+        /// The scheme with the most similar name, if any is similar.
         nearest: Option<&'static str>,
-        /// All schemes.
+        /// The names of all schemes.
         known: String,
     },
-    /// Something that people look for among schemes and that is none.
+    /// A name that people look for among schemes although it is none.
     #[error("{got} is no initialisation scheme: {instead}")]
     Elsewhere {
-        /// What was asked for.
+        /// The name that was asked for.
         got: String,
-        /// What it is, and where it is to be had, if it is.
+        /// An explanation of the name, and the setting to use instead, if there is one.
         instead: &'static str,
     },
-    /// An argument that does not fit.
+    /// An argument that is not valid.
     #[error("scheme {scheme}: {key} must be {expected}, got {got}")]
     Argument {
         /// Name of the scheme.
         scheme: &'static str,
         /// Name of the argument.
         key: String,
-        /// What it must be.
+        /// The expected argument, in words.
         expected: String,
-        /// What it is.
+        /// The given argument.
         got: String,
     },
     /// A network that the scheme is not defined for.
@@ -43,12 +43,12 @@ pub enum SchemeError {
     Undefined {
         /// Name of the scheme.
         scheme: &'static str,
-        /// What it needs.
+        /// The property that the scheme needs.
         expected: String,
-        /// What the network has.
+        /// The property that the network has.
         got: String,
     },
-    /// The prediction that the scheme rests on fails.
+    /// The prediction on which the scheme is based fails.
     #[error(transparent)]
     Predict(#[from] PredictError),
 }

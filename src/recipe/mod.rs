@@ -1,4 +1,4 @@
-//! What a scheme must say.
+//! The interface of schemes, and the blocks that are built from it.
 
 mod blocks;
 mod error;
@@ -18,22 +18,22 @@ use crate::predict::PredictError;
 
 /// A scheme: the distribution of every tensor, the scales of the residual connections, factors on learning rates.
 pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
-    /// Refuses a network that the scheme is not defined for.
+    /// Returns an error if the scheme is not defined for a network.
     fn fits(&self, _architecture: &Resolved) -> Result<(), SchemeError> {
         Ok(())
     }
 
-    /// An embedding table; untouched, it has std `d_model`^(−1/2).
+    /// The distribution of an embedding table; by default its std is `d_model`^(−1/2).
     fn embedding(&self, architecture: &Resolved, _table: Table) -> Init {
         Init::Normal { std: (architecture.d_model as f64).powf(-0.5) }
     }
 
-    /// A linear map outside the blocks; untouched, it keeps the second moment.
+    /// The distributions of a linear map outside the blocks; by default it keeps the second moment.
     fn outer(&self, _architecture: &Resolved, _place: Outer, fans: Fans) -> Projection {
         normal(fans.lecun_std()).into()
     }
 
-    /// Amplitude of sinusoidal positions.
+    /// The amplitude of sinusoidal positions.
     fn sinusoid(&self, _architecture: &Resolved) -> f64 {
         1.0
     }
@@ -47,7 +47,7 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         Ok(Residual::constant(1.0, 1.0).everywhere())
     }
 
-    /// Factor on the gains of a norm of block `block`.
+    /// The factor on the gains of a norm of block `block`.
     fn norm_gain(&self, _norm: BlockNorm, _block: usize) -> f64 {
         1.0
     }
@@ -59,63 +59,65 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         entrance: &Entrance<'_>,
     ) -> Result<Projections<'a>, SchemeError>;
 
-    /// Factors on the learning rates of all parameters; none where they learn at one rate. What the forward pass would
-    /// multiply a parameter by is in its entries, so that its steps are those of what is written into the stack.
+    /// Factors on the learning rates of all parameters; `None` if all learn at the same rate. Where a published scheme
+    /// multiplies a parameter in the forward pass, the factor is part of the entries in the stack, and the learning
+    /// rate is that of these entries.
     fn learning_rates<'a>(&'a self, _architecture: &'a Resolved) -> Option<Rates<'a>> {
         None
     }
 
-    /// Why the scheme is not meant for this architecture, if it is not.
+    /// The reason why the scheme is not meant for this architecture; `None` if it is.
     fn caveat(&self, _architecture: &Resolved) -> Option<String> {
         None
     }
 }
 
-/// The distributions of any linear map of a network.
+/// A function that returns the distributions of a linear map of a network.
 pub(crate) type Projections<'a> = Box<dyn Fn(&Slot) -> Projection + 'a>;
 
-/// The scales of any residual connection of a network. They are counted along the stream from 0, as
-/// [`Resolved::residual_sublayers`] does; where branches are side by side, the first of them tells.
+/// A function that returns the scales of a residual connection of a network. Connections are counted along the stream
+/// from 0, as in [`Resolved::residual_sublayers`]. Parallel branches all have the scales of the first one.
 pub(crate) type Residuals<'a> = Box<dyn Fn(usize) -> Residual + 'a>;
 
-/// Factors on the learning rates of any parameter of a network.
+/// A function that returns the factors on the learning rates of a parameter.
 pub(crate) type Rates<'a> = Box<dyn Fn(&Trained) -> LearningRates + 'a>;
 
-/// What enters the first block in training, for schemes that follow the signal.
+/// A function that returns the signal at the first block in training, for schemes that follow the signal.
 pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + 'a;
 
-/// Weight and bias of a linear map.
+/// The distributions of weight and bias of a linear map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Projection {
     pub(crate) weight: Init,
     pub(crate) bias: Init,
-    /// Length of the rows that the weight is standardised to, if it is; of linear maps in blocks alone.
+    /// The length to which the rows of the weight are standardised, if they are. Only linear maps in blocks can be
+    /// standardised.
     pub(crate) standardised: Option<f64>,
 }
 
-/// A weight, and biases of zero.
+/// The given distribution for the weight, and a bias of zero.
 impl From<Init> for Projection {
     fn from(weight: Init) -> Self {
         Self { weight, bias: Init::Zero, standardised: None }
     }
 }
 
-/// x ↦ `skip`·x + `branch`·f(x).
+/// The scales of a residual connection x ↦ `skip`·x + `branch`·f(x).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Residual {
     pub(crate) skip: f64,
     pub(crate) branch: f64,
-    /// The kind of parameter that `branch` is, if it is one.
+    /// The kind of learned parameter that `branch` is, if it is one.
     pub(crate) parameter: ScaleParameter,
 }
 
 impl Residual {
-    /// Scales that training leaves as they are.
+    /// Constant scales, which training does not change.
     pub(crate) fn constant(skip: f64, branch: f64) -> Self {
         Self { skip, branch, parameter: ScaleParameter::Constant }
     }
 
-    /// The same scales at every residual connection.
+    /// Returns these scales for every residual connection.
     pub(crate) fn everywhere(self) -> Residuals<'static> {
         Box::new(move |_| self)
     }

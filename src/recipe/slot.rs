@@ -1,4 +1,4 @@
-//! What a scheme is told about a tensor.
+//! The place of a tensor in a network, from which a scheme decides its distribution.
 
 use sigprop_stack::Init;
 
@@ -16,45 +16,45 @@ pub(crate) enum Table {
     RelativeBias,
 }
 
-/// What a linear map of a block is for.
+/// The role of a linear map in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Input, or its latent, to queries.
+    /// Map from the input, or its latent, to queries.
     Query,
-    /// Input to the latent of queries.
+    /// Map from the input to the latent of queries.
     QueryDown,
-    /// Input, or latent, to keys.
+    /// Map from the input, or its latent, to keys.
     Key,
     Value,
-    /// Input to the latent of keys and values, and to the rotated part of keys beside it.
+    /// Map from the input to the latent of keys and values, or to the rotated part of keys.
     KvDown,
     AttentionOutput,
     FfnIn,
     FfnGate,
     FfnUp,
     FfnOut,
-    /// Scores of experts.
+    /// Map to the scores of experts.
     Router,
-    /// Output of an expert of a mixture.
+    /// Map to the output of an expert of a mixture.
     ExpertOut,
-    /// The linear map of an MLP's layer.
+    /// The only linear map of a layer of an MLP.
     Hidden,
 }
 
-/// What a linear map outside the blocks is for.
+/// The role of a linear map outside the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outer {
-    /// Width of the token embedding to that of the stream.
+    /// Map from the width of the token embedding to the width of the stream.
     EmbeddingIn,
-    /// Back, behind the last block.
+    /// Map from the width of the stream back to the width of the embedding, after the last block.
     EmbeddingOut,
-    /// To the vocabulary.
+    /// Map to the vocabulary.
     Head,
-    /// Projection of patches, convolutions over frames.
+    /// Projection of patches, or convolution over frames.
     Stem,
 }
 
-/// Where a norm of a block stands.
+/// The place of a norm in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockNorm {
     /// At the start of a branch.
@@ -63,7 +63,7 @@ pub(crate) enum BlockNorm {
     Inner,
     /// At the end of a branch.
     Output,
-    /// Behind a residual sum.
+    /// After a residual sum.
     Sum,
 }
 
@@ -79,12 +79,12 @@ impl Fans {
         Self { fan_in, fan_out }
     }
 
-    /// √(2/(fan_in + fan_out)).
+    /// Xavier's standard deviation √(2/(fan_in + fan_out)).
     pub(crate) fn xavier_std(self) -> f64 {
         (2.0 / (self.fan_in + self.fan_out) as f64).sqrt()
     }
 
-    /// 1/√fan_in.
+    /// LeCun's standard deviation 1/√fan_in.
     pub(crate) fn lecun_std(self) -> f64 {
         (self.fan_in as f64).powf(-0.5)
     }
@@ -97,12 +97,12 @@ pub(crate) struct Slot<'a> {
     pub(crate) role: Role,
     pub(crate) block: usize,
     pub(crate) fans: Fans,
-    /// Whether it is part of cross-attention.
+    /// True if the map is part of cross-attention.
     pub(crate) cross: bool,
 }
 
 impl Slot<'_> {
-    /// Whether what it hands on reaches the stream, rather than deciding where tokens look or go.
+    /// Returns true if the map carries values to the stream, and false if it decides which tokens or experts are used.
     pub(crate) fn carries_values(&self) -> bool {
         match self.role {
             Role::Value
@@ -117,7 +117,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Whether its output is added to the stream.
+    /// Returns true if the output of the map is added to the stream.
     pub(crate) fn writes_residual(&self) -> bool {
         match self.role {
             Role::AttentionOutput | Role::FfnOut | Role::ExpertOut => true,
@@ -135,12 +135,12 @@ impl Slot<'_> {
     }
 }
 
-/// N(0, `std`²).
+/// The distribution N(0, `std`²).
 pub(crate) fn normal(std: f64) -> Init {
     Init::Normal { std }
 }
 
-/// Uniform on [−√3 `std`, √3 `std`].
+/// The uniform distribution on [−√3 `std`, √3 `std`], whose standard deviation is `std`.
 pub(crate) fn uniform(std: f64) -> Init {
     Init::Uniform { bound: 3f64.sqrt() * std }
 }

@@ -1,11 +1,11 @@
-//! What a scheme is told about a parameter that learns.
+//! A parameter that learns, as schemes see it.
 
 use super::Fans;
 
-/// By which of its axes grow with the width (Tensor Programs V, table 3).
+/// The kind of a parameter by which of its axes grow with the width (Tensor Programs V, table 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// A bias or gains.
+    /// A bias, or the gains of a norm.
     Vector,
     /// A table of embeddings, or a map from patches or frames.
     Input,
@@ -14,13 +14,13 @@ pub(crate) enum Growth {
     Output,
 }
 
-/// Where a parameter is along its stream.
+/// The place of a parameter along its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Before block 0.
     Embeddings,
     Block(usize),
-    /// Behind the last block, or shared by all.
+    /// After the last block, or shared by all blocks.
     End,
 }
 
@@ -29,8 +29,8 @@ pub(crate) enum Place {
 pub(crate) struct Trained {
     pub(crate) growth: Growth,
     pub(crate) place: Place,
-    /// Of a vector and of a table the width is `fan_out`.
+    /// Fan-in and fan-out; for a vector or a table `fan_out` is the width.
     pub(crate) fans: Fans,
-    /// Of its entries at the start.
+    /// Standard deviation of the entries at initialisation.
     pub(crate) std: f64,
 }

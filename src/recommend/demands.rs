@@ -1,11 +1,11 @@
-//! What a network is to fulfil.
+//! The demands on a network.
 
 use crate::compare::{MARGIN_FORMATS, Summary};
 
-/// Limits; those left out do not count.
+/// Limits; a limit that is `None` does not count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demands {
-    /// Largest factor on the variance of the stream over all blocks, and of its inverse.
+    /// Largest factor by which the variance of the stream may grow or shrink over all blocks.
     pub max_forward_growth: Option<f64>,
     /// Largest ratio of gradient norms of one weight matrix over the blocks.
     pub max_gradient_ratio: Option<f64>,
@@ -32,48 +32,48 @@ impl Default for Demands {
 /// One limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Demand {
-    /// Of the variance over all blocks, either way.
+    /// Limit on the growth or decay of the variance over all blocks.
     ForwardGrowth(f64),
-    /// Of gradient norms over the blocks.
+    /// Limit on the ratio of gradient norms over the blocks.
     GradientRatio(f64),
-    /// Between tokens after the last block.
+    /// Limit on the correlation between tokens after the last block.
     Correlation(f64),
-    /// Of scores.
+    /// Limit on the standard deviation of scores.
     ScoreStd(f64),
-    /// An index into [`MARGIN_FORMATS`].
+    /// Float format to fit, an index into [`MARGIN_FORMATS`].
     Format(usize),
 }
 
-/// A limit and what is reached.
+/// A limit and the value that a network reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// The limit.
     pub demand: Demand,
-    /// What is reached, in its unit; none of what does not exist in the network.
+    /// The value that is reached, in the unit of the limit; `None` if the network does not have the quantity.
     pub reached: Option<f64>,
-    /// ln of how far beyond the limit; negative within.
+    /// ln of the factor by which the limit is exceeded; negative within the limit.
     pub excess: f64,
 }
 
-/// Beyond by less is rounding.
+/// An excess below this is rounding.
 const ROUNDING: f64 = 1e-3;
-/// Within by less is at the limit.
+/// A value within its limit by less than this is at the limit.
 const BINDING: f64 = 0.03;
 
 impl Outcome {
-    /// Whether the limit is kept.
+    /// Returns true if the limit is kept.
     pub fn is_met(&self) -> bool {
         self.excess <= ROUNDING
     }
 
-    /// Whether it is reached or exceeded.
+    /// Returns true if the limit is reached or exceeded.
     pub fn is_binding(&self) -> bool {
         self.excess > -BINDING
     }
 }
 
 impl Demands {
-    /// Those that count.
+    /// The demands that count.
     pub fn all(&self) -> Vec<Demand> {
         let Self { max_forward_growth, max_gradient_ratio, max_correlation, max_score_std, format } = *self;
         let demands = [
@@ -88,7 +88,7 @@ impl Demands {
 }
 
 impl Demand {
-    /// Its name, that of the flag.
+    /// The name of the demand and of its flag.
     pub fn name(self) -> &'static str {
         match self {
             Self::ForwardGrowth(_) => "max-forward-growth",
@@ -110,12 +110,13 @@ impl Demand {
         }
     }
 
-    /// What a network reaches.
+    /// Compares a network with the limit.
     pub fn outcome(self, summary: &Summary) -> Outcome {
         Outcome { demand: self, reached: self.reached(summary), excess: self.excess(summary) }
     }
 
-    /// In the unit of the limit; of a format the doublings or halvings that are left.
+    /// The value that is reached, in the unit of the limit; for a format, the number of doublings or halvings that are
+    /// left.
     fn reached(self, summary: &Summary) -> Option<f64> {
         match self {
             Self::ForwardGrowth(_) => Some(summary.forward.ln_total.abs().exp()),
@@ -126,9 +127,10 @@ impl Demand {
         }
     }
 
-    /// ln of how far beyond the limit, a correlation r being measured by 1 − r; −∞ of what does not exist.
+    /// ln of the factor by which the limit is exceeded, where a correlation r is measured by 1 − r; −∞ if the network
+    /// does not have the quantity.
     fn excess(self, summary: &Summary) -> f64 {
-        /// Token differences below are rounding.
+        /// Differences between tokens below this are rounding.
         const ALIKE: f64 = 1e-12;
         let excess = match self {
             Self::ForwardGrowth(limit) => Some(summary.forward.ln_total.abs() - limit.ln()),
@@ -143,7 +145,8 @@ impl Demand {
         excess.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Excesses whose maximum is that of the demand, and which are smoother: of growth and of decay, of each of the weight `matrices`.
+    /// Smoother excesses whose maximum is the excess of the demand: growth and decay apart, and every one of the weight
+    /// `matrices`.
     pub(super) fn excesses(self, summary: &Summary, matrices: &[String]) -> Vec<f64> {
         match self {
             Self::ForwardGrowth(limit) => [1.0, -1.0].map(|sign| sign * summary.forward.ln_total - limit.ln()).to_vec(),
@@ -155,7 +158,7 @@ impl Demand {
         }
     }
 
-    /// How many excesses there are.
+    /// The number of excesses.
     pub(super) fn count(self, matrices: &[String]) -> usize {
         match self {
             Self::ForwardGrowth(_) => 2,

@@ -1,4 +1,4 @@
-//! Which initialisation to use: the nearest to LeCun's that meets demands on the actual network.
+//! Recommends an initialisation: the nearest to LeCun's that meets demands on the actual network.
 //!
 //! # Formula
 //!
@@ -9,23 +9,24 @@
 //! minimise  Σ ln² gain + ¼ ln² ratio    where every demand holds
 //! ```
 //!
-//! so that weights stay as they are where nothing asks for another size, and branches count as much as they may. By
-//! sequential least squares with a quadratic penalty; no randomness. Demands that cannot hold together leave the network
-//! that violates them least, in Σ ln², and the demands that gave way.
+//! so that weights keep their size where no demand asks for another one, and branches contribute as much as they may.
+//! The minimum is found by sequential least squares with a quadratic penalty, without randomness. If demands cannot
+//! hold together, the result is the network that violates them least, in Σ ln², and the demands that it violates.
 //!
 //! # Models
 //!
-//! A prediction at finite width takes seconds where every pair of positions is followed, one in the mean-field theory milliseconds per
-//! block, and less still where tokens see all others. The fastest network is searched; its excesses over the demands, one for each
-//! weight matrix, are corrected by differences from the next slower model, which are linear in the gains: their values at the last gains
-//! found, their slopes by Broyden's method (space mapping). Gains are found where both agree; then the next slower model is predicted,
-//! up to the network in the theory asked for, which judges. A model that does not agree after some rounds is searched itself. Where
-//! the mean-field theory does not follow the network, a network with few tokens takes its place.
+//! A prediction at finite width takes seconds where every pair of positions is followed. In the mean-field theory it
+//! takes milliseconds per block, and less where tokens attend to all others. The fastest network is searched. Its
+//! excesses over the demands, one for each weight matrix, are corrected by differences from the next slower model.
+//! These differences are linear in the gains: their values are exact at the last gains found, their slopes follow
+//! Broyden's method (space mapping). Gains are found where both models agree; then the next slower model is predicted,
+//! up to the network in the theory asked for, which decides. A model that does not agree after some rounds is searched
+//! itself. Where the mean-field theory does not follow the network, a network with few tokens takes its place.
 //!
 //! # Source
 //!
-//! Space mapping: Bandler et al. 2004 (10.1109/TMTT.2003.820904); Broyden 1965 (10.1090/S0025-5718-1965-0198670-6); the demands and
-//! the distance are ours.
+//! Space mapping: Bandler et al. 2004 (10.1109/TMTT.2003.820904); Broyden 1965 (10.1090/S0025-5718-1965-0198670-6); the
+//! demands and the distance are ours.
 
 mod demands;
 mod nearest;
@@ -48,30 +49,30 @@ use solver::Solver;
 /// A scheme that meets the demands, or comes closest.
 #[derive(Clone, Debug)]
 pub struct Recommendation {
-    /// It, with its arguments.
+    /// The scheme with its arguments.
     pub scheme: Scheme,
-    /// What it makes of the network.
+    /// The summary of the network under this scheme.
     pub summary: Summary,
-    /// Every demand with what is reached.
+    /// Every demand with the value that is reached.
     pub outcomes: Vec<Outcome>,
-    /// The named scheme whose weights and scales are nearest; none where no other is defined.
+    /// The named scheme whose weights and scales are nearest; `None` if no other scheme is defined for the network.
     pub nearest: Option<Nearest>,
-    /// What each demand at its limit costs: the recommendation without it.
+    /// For each demand at its limit, the recommendation without this demand, which shows its cost.
     pub without: Vec<(Demand, Scheme)>,
-    /// The network with it.
+    /// The network under this scheme.
     pub stack: Stack,
-    /// The weight tensors of that network.
+    /// The weight tensors of this network.
     pub weights: Vec<WeightRow>,
 }
 
 impl Recommendation {
-    /// Whether all demands are met.
+    /// Returns true if all demands are met.
     pub fn is_feasible(&self) -> bool {
         self.outcomes.iter().all(Outcome::is_met)
     }
 }
 
-/// The recommendation for a network. `done` is called after every prediction of the whole network.
+/// Computes the recommendation for a network. `done` is called after every prediction of the whole network.
 ///
 /// ```
 /// use sigprop::{architecture::Architecture, compare::Setting, recommend, recommend::Demands};

@@ -1,4 +1,4 @@
-//! The named scheme that a network resembles most. One that standardises weights makes another network.
+//! The named scheme that a network resembles most. Networks that standardise weights are compared only with each other.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::compare::{Setting, all_schemes};
 use crate::predict::{Options, Theory};
 use crate::schemes::Scheme;
 
-/// A scheme near by.
+/// A named scheme and its distance.
 #[derive(Clone, Debug)]
 pub struct Nearest {
     /// The scheme.
     pub scheme: Scheme,
-    /// Root mean square of ln of the ratios of its weight stds and scales of branch over skip.
+    /// Root mean square of ln of the ratios of weight stds, and of the ratios of branch scale over skip scale.
     pub distance: f64,
 }
 
-/// The scheme whose numbers are nearest to those of `stack`. The search follows signals at infinite width; the distance is reported in
-/// the theory of the setting.
+/// The scheme whose numbers are nearest to those of `stack`. The search follows signals at infinite width; the distance
+/// is reported in the theory of the setting.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let wide = Setting { options: Options { theory: Theory::MeanField, ..setting.options }, ..setting.clone() };
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());
@@ -47,7 +47,7 @@ fn distance(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> f64 {
     (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
 }
 
-/// ln of all weight stds above zero and of all scales of branches over those of their skips, by name.
+/// ln of all weight stds above zero and of all ratios of branch scale to skip scale, by name.
 fn numbers(stack: &Stack) -> BTreeMap<String, f64> {
     let mut numbers = BTreeMap::new();
     for stream in &stack.streams {

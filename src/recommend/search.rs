@@ -2,15 +2,16 @@
 //!
 //! # Formula
 //!
-//! With the excesses e linear in a step d from the gains x, as finite differences tell them,
+//! The excesses e are taken as linear in a step d from the gains x, with slopes J from finite differences. A step
+//! solves
 //!
 //! ```text
 //! minimise over d  |D (x + d)|² + p Σ max(0, e + J d)²
 //! ```
 //!
 //! by Newton's method on the demands that are exceeded, which ends after as many steps as that set changes. Steps are
-//! shorter where the excesses are not that linear. They have edges, where another tensor or block becomes the
-//! worst: what was told from the last places counts too, so that both sides of an edge are known (as in bundle methods).
+//! shorter where the excesses are less linear. Excesses have edges, where another tensor or block becomes the worst.
+//! The linear models at the last places count too, so that both sides of an edge are known (as in bundle methods).
 
 use std::{collections::VecDeque, iter, mem};
 
@@ -19,41 +20,41 @@ use rayon::prelude::*;
 
 use crate::schemes::Scheme;
 
-/// How many numbers are searched.
+/// Number of gains that are searched.
 const COUNT: usize = 5;
-/// √ of the weight of ln² ratio beside those of the gains.
+/// Square roots of the weights of the squared logarithms; the ratio counts a quarter of a gain.
 const WEIGHTS: [f64; COUNT] = [1.0, 1.0, 1.0, 1.0, 0.5];
 /// Penalties on squared excesses: a small one first, as the demands may be far off.
 const PENALTIES: [f64; 2] = [10.0, 1e4];
-/// Steps with each, at most.
+/// The largest number of steps with each penalty.
 const STEPS: usize = 60;
 /// The largest entry of the longest step, in ln.
 const LONGEST: f64 = 1.0;
 /// A step whose largest entry is below this, in ln, is the last.
 const SHORTEST: f64 = 3e-4;
-/// Places that are remembered beside the present one.
+/// Number of earlier places that are remembered.
 const OTHERS: usize = 16;
 
 /// A difference of gains, in ln.
 pub(super) type Step = SVector<f64, COUNT>;
 type Matrix = SMatrix<f64, COUNT, COUNT>;
 
-/// ln of qk, value, ffn, embedding and ratio.
+/// The logarithms of qk, value, ffn, embedding and ratio.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gains(Step);
 
 impl Gains {
-    /// Branches that add up to as much as the stream.
+    /// The start of a search: branches that add up to as much as the stream.
     pub(super) fn start(n_layers: usize) -> Self {
         Self(Step::from([0.0, 0.0, 0.0, 0.0, -0.5 * (n_layers as f64).ln()]))
     }
 
-    /// The scheme with these arguments.
+    /// The scheme with these gains as its arguments.
     pub(super) fn scheme(&self) -> Scheme {
         self.scheme_with(|value| value)
     }
 
-    /// The scheme with four significant digits of each.
+    /// The scheme with four significant digits of each gain.
     pub(super) fn rounded(&self) -> Scheme {
         self.scheme_with(|value| format!("{value:.3e}").parse().expect("a number"))
     }
@@ -69,14 +70,14 @@ impl Gains {
     }
 
     fn moved(self, step: Step) -> Self {
-        /// Factors beyond are of no use.
+        /// The largest |ln| of a factor that is of use.
         const FARTHEST: f64 = 30.0;
         Self((self.0 + step).map(|ln| ln.clamp(-FARTHEST, FARTHEST)))
     }
 }
 
-/// The gains of smallest distance whose `excess` is nowhere above zero, or least, and that excess; from those for other
-/// demands if there are any.
+/// Finds the gains of smallest distance for which no `excess` is above zero, or for which the excesses are least, and
+/// returns them with their excesses. The search starts at `nearby` gains for other demands, if there are any.
 pub(super) fn search<E>(
     n_layers: usize,
     nearby: Option<&Gains>,
@@ -110,17 +111,17 @@ where
     Ok((here.at, here.excesses))
 }
 
-/// What is known of the excesses from one place.
+/// The linear model of the excesses around one place.
 struct Told {
     at: Gains,
     excesses: Vec<f64>,
-    /// How every excess grows with every number; not at all where it does not exist.
+    /// The slope of every excess in every gain; zero if the excess does not exist.
     slopes: Vec<Step>,
 }
 
 impl Told {
     fn at<E: Send>(at: Gains, excess: impl Fn(&Gains) -> Result<Vec<f64>, E> + Sync) -> Result<Self, E> {
-        /// Of the finite differences, in ln.
+        /// The width of the finite differences, in ln.
         const WIDTH: f64 = 1e-3;
         let aside = |place: usize| at.moved(Step::from_fn(|of, _| if of == place { WIDTH } else { 0.0 }));
         let places: Vec<Gains> = iter::once(at).chain((0..COUNT).map(aside)).collect();
@@ -137,20 +138,21 @@ impl Told {
         Ok(Self { at, excesses, slopes })
     }
 
-    /// What is minimised: the distance, and a penalty on what is exceeded.
+    /// The objective: the squared distance, and a penalty on the exceeded demands.
     fn cost(&self, penalty: f64) -> f64 {
         let exceeded: f64 = self.excesses.iter().map(|excess| excess.max(0.0).powi(2)).sum();
         self.at.0.component_mul(&Step::from(WEIGHTS)).norm_squared() + penalty * exceeded
     }
 
-    /// Whether it says something of other gains.
+    /// Returns true if the model is valid at other gains.
     fn is_near(&self, gains: Gains) -> bool {
         /// The largest difference of one number, in ln.
         const NEAR: f64 = 0.3;
         (self.at.0 - gains.0).amax() < NEAR
     }
 
-    /// The excesses `here` and their slopes as they are told from this place: not more than they are.
+    /// The excesses `here` and their slopes according to the model from this place; an excess is at most its true
+    /// value.
     fn of(&self, here: &Self) -> impl Iterator<Item = (f64, Step)> {
         let away = here.at.0 - self.at.0;
         let told =
@@ -159,9 +161,9 @@ impl Told {
     }
 }
 
-/// The step d of *Formula*.
+/// The step d of the formula above.
 fn step<'a>(here: &'a Told, others: impl Iterator<Item = &'a Told>, penalty: f64, longest: f64) -> Step {
-    /// Sets of exceeded demands that are tried.
+    /// The largest number of sets of exceeded demands that are tried.
     const SETS: usize = 32;
     let lines: Vec<(f64, Step)> = iter::once(here).chain(others).flat_map(|told| told.of(here)).collect();
     let weights = Step::from(WEIGHTS).map(|weight| weight * weight);
@@ -195,8 +197,8 @@ mod tests {
         assert!((gains.0 - Step::from(expected)).amax() < 1.1e-4, "{gains:?}");
     }
 
-    /// ln qk ≤ −1 alone: it is −1, the others 0. Two that exclude each other meet half-way. Two that are curved, and hold:
-    /// both are at their limits. The penalty leaves 1e-4.
+    /// A single demand ln qk ≤ −1: ln qk is −1 and the others are 0. Two demands that exclude each other meet half-way.
+    /// Two curved demands that can hold together are both at their limits. The penalty leaves an error of 1e-4.
     #[test]
     fn the_nearest_gains_are_found() {
         let Ok((gains, _)) = search::<Infallible>(1, None, |gains| Ok(vec![gains.0[0] + 1.0]));

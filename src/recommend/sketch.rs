@@ -1,4 +1,4 @@
-//! Models of a network whose predictions take milliseconds, for the many of a search.
+//! Models of a network whose predictions take milliseconds, for the many predictions of a search.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,15 @@ use crate::verdict::over_blocks;
 
 /// The settings of a search.
 pub(super) struct Models {
-    /// From the network itself in the theory asked for to the fastest.
+    /// The settings, from the network itself in the theory asked for to the fastest model.
     pub(super) settings: Vec<Setting>,
     /// Names of the weight matrices that blocks share, with a `*` for the block.
     pub(super) matrices: Vec<String>,
 }
 
 impl Models {
-    /// The network itself, the same in the mean-field theory, and, where positions differ, one in which they do not.
+    /// The network itself, the network in the mean-field theory, and, where positions differ, a network in which they
+    /// do not.
     pub(super) fn new(setting: &Setting, scheme: &Scheme) -> Result<Self, AssembleError> {
         let stack = assembled(setting, scheme)?;
         let wide = wide(setting);
@@ -30,7 +31,7 @@ impl Models {
         if !is_exchangeable(&stack) {
             settings.push(without_positions(&wide, scheme));
         }
-        // Latent attention rotates whatever its positions are.
+        // Latent attention rotates features whatever its positions are.
         settings.retain(|setting| assembled(setting, scheme).is_ok());
         let names = tensor_entries(&stack).into_keys().filter(|name| name.ends_with("weight"));
         let matrices: BTreeSet<String> = names.filter_map(|name| over_blocks(&name)).collect();
@@ -42,16 +43,17 @@ fn assembled(setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError>
     Ok(setting.assemble(scheme)?.stack)
 }
 
-/// The same network in the mean-field theory, on a coarse grid.
+/// The network in the mean-field theory, on a coarse grid.
 fn wide(setting: &Setting) -> Setting {
     let positions = Some(setting.options.positions.unwrap_or(Grid::Coarse));
     let options = Options { theory: Theory::MeanField, positions, ..setting.options };
     Setting { options, ..setting.clone() }
 }
 
-/// One whose predictions take milliseconds: with exchangeable tokens, or with few where that cannot be.
+/// A network whose predictions take milliseconds: with exchangeable tokens, or with few tokens if they cannot be
+/// exchangeable.
 fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
-    /// Where something that is neither masks nor scores tells positions apart.
+    /// The number of tokens where something other than masks and scores distinguishes positions.
     const FEW: usize = 16;
     let unordered = unordered(setting);
     match assembled(&unordered, scheme) {
@@ -60,7 +62,7 @@ fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
     }
 }
 
-/// One sequence of at most so many tokens.
+/// The network with one sequence of at most `longest` tokens.
 fn shortened(setting: &Setting, longest: usize) -> Setting {
     let mut shortened = setting.clone();
     for input in inputs(&mut shortened) {
@@ -77,7 +79,8 @@ fn shortened(setting: &Setting, longest: usize) -> Setting {
     shortened
 }
 
-/// Every token sees all others, none is there for its class, and none knows where it is but by what is added to it.
+/// The network without an order of tokens: every token attends to all others, there are no class tokens, and positions
+/// enter only as embeddings.
 fn unordered(setting: &Setting) -> Setting {
     let mut unordered = setting.clone();
     for input in inputs(&mut unordered) {
@@ -86,7 +89,7 @@ fn unordered(setting: &Setting) -> Setting {
         }
     }
     let without = |architecture: Architecture| {
-        // Those behind a stem are added apart from it.
+        // After a stem, positions are added separately from it.
         let added = match architecture.positions {
             Positions::LearnedRelative => Positions::Learned,
             added @ (Positions::Learned | Positions::Sinusoidal) => added,
@@ -109,7 +112,7 @@ fn inputs(setting: &mut Setting) -> impl Iterator<Item = &mut Input> {
     [Some(&mut setting.input), setting.run.decoder_input.as_mut()].into_iter().flatten()
 }
 
-/// Changes the streams of an encoder–decoder alike.
+/// Applies `change` to all streams of an encoder–decoder.
 fn everywhere(mut architecture: Architecture, change: &dyn Fn(Architecture) -> Architecture) -> Architecture {
     let decoder = architecture.decoder.take().map(|decoder| Box::new(everywhere(*decoder, change)));
     Architecture { decoder, ..change(architecture) }
@@ -121,8 +124,8 @@ mod tests {
     use crate::presets::PRESETS;
     use crate::recommend::Gains;
 
-    /// The network at finite width, in the mean-field theory, and, where positions differ, with exchangeable tokens; two streams
-    /// never are.
+    /// The models are the network at finite width, the network in the mean-field theory, and, where positions differ,
+    /// one with exchangeable tokens. Tokens of two streams are never exchangeable.
     #[test]
     fn presets_are_searched_in_the_mean_field_theory() {
         for preset in PRESETS {

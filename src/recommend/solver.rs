@@ -9,16 +9,16 @@ use crate::assemble::AssembleError;
 use crate::compare::{Setting, candidate};
 use crate::schemes::SchemeError;
 
-/// Demands are searched for a little tighter than they are, as ln: the penalty leaves this much.
+/// The margin, in ln, by which demands are tightened for the search: the penalty leaves an excess of this size.
 const SLACK: f64 = 0.005;
 
 pub(super) struct Solver<'a> {
-    /// From the network itself to what is like it and faster.
+    /// The models, from the network itself to similar and faster ones.
     models: &'a [Setting],
     demands: &'a [Demand],
     /// Names of the weight matrices that blocks share.
     matrices: &'a [String],
-    /// For each model but the fastest and each excess of the demands, the difference from that in the next one.
+    /// For each model but the fastest and each excess of the demands, the difference from the excess in the next model.
     differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
     done: &'a (dyn Fn() + Sync),
@@ -32,12 +32,13 @@ impl<'a> Solver<'a> {
         Self { models: settings, demands, matrices, differences, done }
     }
 
-    /// Without one of the demands, by its number; from gains that meet demands of the same kind, if there are any.
+    /// Finds gains that meet the demands, without the one of index `dropped`. The search starts at `nearby` gains for
+    /// similar demands, if there are any.
     pub(super) fn solve(&mut self, dropped: Option<usize>, nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
         Ok(self.solve_in(0, &[], dropped, nearby)?.0)
     }
 
-    /// With excesses over the demands moved by the differences from slower models, and what they are.
+    /// Finds gains in a model whose excesses are corrected by the differences from slower models; returns both.
     fn solve_in(
         &mut self,
         model: usize,
@@ -68,7 +69,7 @@ impl<'a> Solver<'a> {
         search(n_layers, nearby.as_ref(), |gains| Ok(moved(self.excesses(model, dropped, gains)?, slower, gains)))
     }
 
-    /// How far a model exceeds demands that are a little tighter.
+    /// The excesses of a model over demands that are a little tighter.
     fn excesses(&self, model: usize, dropped: Option<usize>, gains: &Gains) -> Result<Vec<f64>, AssembleError> {
         let outcome = candidate(&self.models[model], &gains.scheme(), |_| {})?.outcome;
         if model == 0 {
@@ -77,7 +78,7 @@ impl<'a> Solver<'a> {
         let excesses = |(place, demand): (usize, &Demand)| match &outcome {
             _ if dropped == Some(place) => vec![f64::NEG_INFINITY; demand.count(self.matrices)],
             Ok(summary) => demand.excesses(summary, self.matrices).into_iter().map(|excess| excess + SLACK).collect(),
-            // Where nothing can be followed any more every demand is far off.
+            // If the signal cannot be followed any more, every demand is far from met.
             Err(_) => vec![1e3; demand.count(self.matrices)],
         };
         let excesses = self.demands.iter().enumerate().flat_map(excesses).collect();
@@ -88,10 +89,10 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// The excess over a limit in one model minus that in another, linear in the gains, by Broyden's method.
+/// The excess over a limit in one model minus the excess in another, linear in the gains, by Broyden's method.
 #[derive(Clone, Debug, Default)]
 struct Difference {
-    /// Where both were predicted last, the difference there, and its slope.
+    /// The gains at which both were predicted last, the difference there, and its slope.
     last: Option<(Gains, f64, Step)>,
 }
 
@@ -100,9 +101,9 @@ impl Difference {
         self.last.map_or(0.0, |(last, difference, slope)| difference + slope.dot(&gains.away_from(last)))
     }
 
-    /// Adds what is lacking at `gains`; nothing where an excess does not exist.
+    /// Adds `lacking` to the difference at `gains`; does nothing if an excess does not exist.
     fn update(&mut self, gains: Gains, lacking: f64) {
-        /// Shorter steps, in ln, say nothing of a slope.
+        /// Steps shorter than this, in ln, do not determine a slope.
         const SHORTEST: f64 = 3e-3;
         if !lacking.is_finite() {
             return;
@@ -123,13 +124,13 @@ fn moved(excesses: Vec<f64>, slower: &[Vec<Difference>], gains: &Gains) -> Vec<f
     excesses.into_iter().enumerate().map(moved).collect()
 }
 
-/// Whether a model tells of a demand what a slower one does: how far it is exceeded, or that it does not count.
+/// Returns true if a model and a slower one agree on a demand: on its excess, or on that it does not count.
 fn agree(told: f64, found: f64) -> bool {
-    /// What may be found beyond.
+    /// The excess in the slower model may be larger by this.
     const BEYOND: f64 = 0.003;
-    /// How much less.
+    /// The excess in the slower model may be smaller by this.
     const LESS: f64 = 0.004;
-    /// Further within than any search would come to a stop.
+    /// A value further within its limit than any at which a search stops.
     const WITHIN: f64 = -0.03;
     (told < WITHIN && found < 0.0) || (told - LESS < found && found < told + BEYOND)
 }

@@ -13,7 +13,7 @@ use crate::compare::{Candidate, Column, Value};
 use crate::numerals::short;
 use crate::verdict::Verdict;
 
-/// What the first table shows beside the scheme.
+/// The columns of the first table, after the scheme.
 const SIGNALS: [(Column, &str); 7] = [
     (Column::ForwardPerBlock, "fwd/block"),
     (Column::Forward, "forward"),
@@ -24,7 +24,7 @@ const SIGNALS: [(Column, &str); 7] = [
     (Column::TokenCorrelation, "corr"),
 ];
 
-/// And the second one.
+/// The columns of the second table, after the scheme.
 const NUMERICS: [(Column, &str); 8] = [
     (Column::ScoreStd, "score"),
     (Column::AttendedTokens, "attends"),
@@ -36,7 +36,7 @@ const NUMERICS: [(Column, &str); 8] = [
     (Column::E5m2Margin, "e5m2"),
 ];
 
-/// Two tables of the schemes that are defined for the network.
+/// Writes two tables of the schemes that are defined for the network.
 pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
     let defined = || candidates.iter().filter(|candidate| candidate.outcome.is_ok());
     let mut table = |columns: &[(Column, &'static str)]| {
@@ -44,7 +44,7 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
         let rows = defined().map(|candidate| {
             let cells = columns.iter().map(|(column, _)| match (column, column.of(candidate)) {
                 (_, Value::Text(text)) => text,
-                // Known to a fifth at best, and eighty columns are full.
+                // It is known to a fifth at best, and eighty columns are full.
                 (Column::ForwardStd | Column::BackwardStd, Value::Number(Some(std))) => format!("{:.2}", std.value()),
                 (_, Value::Number(number)) => number.map(short).unwrap_or_default(),
             });
@@ -62,7 +62,7 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
     writeln!(out, "fp16 … e5m2: doublings or halvings of the stream until the format is left")
 }
 
-/// All columns, one row per scheme.
+/// Returns all columns, one row per scheme.
 pub fn comparison_rows(candidates: &[Candidate]) -> Rows {
     let rows = candidates.iter().map(|candidate| {
         Column::ALL.map(|column| match column.of(candidate) {
@@ -73,7 +73,7 @@ pub fn comparison_rows(candidates: &[Candidate]) -> Rows {
     Rows::new(Column::ALL.map(Column::name), rows)
 }
 
-/// All columns, the whole verdicts and the caveats of the rules; of growth the logarithms too.
+/// Writes all columns as JSON, with the whole verdicts, the caveats of the rules, and the logarithms of growth.
 pub fn comparison_json(network: &str, candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
     let document = ComparisonsJson {
         schema_version: SCHEMA_VERSION,

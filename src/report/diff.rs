@@ -1,4 +1,4 @@
-//! What differs between two reports, the largest difference first.
+//! The differences between two reports, the largest first.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use crate::{
     numerals::short,
 };
 
-/// Rows of the table.
+/// The largest number of rows of the table.
 const SHOWN: usize = 20;
 
-/// The largest differences.
+/// Writes a table of the largest differences.
 pub fn diff_table(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     let number = |value: Option<f64>| value.map(short).unwrap_or_default();
     let differing = || diff.differences.iter().filter(|row| row.size > 0.0);
@@ -48,7 +48,7 @@ fn change(row: &Difference) -> String {
     }
 }
 
-/// All differences; `change` is ln of second over first, or second less first.
+/// Returns all differences. `change` is ln(second/first) or second − first.
 pub fn diff_rows(diff: &Diff) -> Rows {
     let rows = diff.differences.iter().map(|Difference { site, quantity, first, second, change, size, .. }| {
         [
@@ -63,7 +63,7 @@ pub fn diff_rows(diff: &Diff) -> Rows {
     Rows::new(["site", "quantity", "first", "second", "change", "size"], rows)
 }
 
-/// Everything that differs, as JSON; infinite changes, from and to zero, are null.
+/// Writes all differences as JSON. Infinite changes, from and to zero, are null.
 pub fn diff_json(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     let document = DiffJson {
         schema_version: SCHEMA_VERSION,

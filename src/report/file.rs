@@ -1,4 +1,4 @@
-//! Files that are either whole or not there.
+//! Files that are written completely or not at all.
 
 use std::{
     fs::{self, File},
@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What names of temporary files start and end with.
+/// Start and end of the names of temporary files.
 const PREFIX: &str = ".sigprop-";
 const SUFFIX: &str = ".tmp";
 
-/// Removes the temporary files that a [`write_file`] left in `folder` when it was killed. Nobody else may be writing
+/// Removes the temporary files that [`write_file`] left in `folder` when it was killed. No other process may be writing
 /// there.
 pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
@@ -24,8 +24,8 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file at once: into a temporary file beside it that takes its place when it is complete.
-/// What is no regular file (a device, a pipe) is written to directly.
+/// Writes a file as a whole: into a temporary file next to it, which takes its place when it is complete. Anything but
+/// a regular file (a device, a pipe) is written to directly.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let existing = fs::metadata(path).ok();
     if existing.as_ref().is_some_and(|found| !found.is_file()) {
@@ -33,7 +33,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
         write(&mut out)?;
         return out.flush();
     }
-    // A link keeps pointing at the file it points at.
+    // A link keeps its target, whose content is replaced.
     let path = if existing.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
@@ -49,7 +49,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// The error of the system, without the name of the temporary file that nobody asked for.
+/// Returns the error of the system, without the name of the temporary file, which means nothing to the user.
 fn without_path(error: &io::Error) -> io::Error {
     let text = error.to_string();
     io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
@@ -58,7 +58,7 @@ fn without_path(error: &io::Error) -> io::Error {
 fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
-    // What an ordinary new file gets; temporary ones are private otherwise.
+    // These are the permissions of an ordinary new file; temporary ones are private otherwise.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder

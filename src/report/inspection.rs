@@ -1,4 +1,4 @@
-//! What a checkpoint holds: a table of the same tensor over all blocks, rows and JSON part by part.
+//! The contents of a checkpoint: a table with one row per tensor over all blocks, and rows and JSON part by part.
 
 use std::io::{self, Write};
 
@@ -12,30 +12,30 @@ use crate::{
     verdict::Grade,
 };
 
-/// What the JSON of an inspection tells.
+/// The contents of the JSON of an inspection.
 #[derive(Debug)]
 pub struct InspectionDocument<'a> {
     /// Path of the checkpoint.
     pub checkpoint: &'a str,
-    /// What was found.
+    /// The measurements of the tensors.
     pub inspection: &'a Inspection,
-    /// What it was compared with; none without a config.
+    /// The scheme that the checkpoint was compared with; `None` without a config.
     pub scheme: Option<&'a str>,
-    /// Facts about the checkpoint that are no findings, a sentence each.
+    /// Facts about the checkpoint that are not findings, a sentence each.
     pub notes: &'a [String],
-    /// What is wrong with it, the gravest first.
+    /// The problems found, the gravest first.
     pub findings: &'a [Finding],
     /// The verdict.
     pub judgement: &'a Judgement,
-    /// Whose names the tensors have, if not those that the config implies.
+    /// The convention that the tensors' names follow; `None` if it is the one that the config implies.
     pub names: Option<&'a str>,
     /// Known schemes, the nearest first.
     pub closest: &'a [Resemblance],
-    /// What follows from the measured weights.
+    /// The prediction with the measured weights.
     pub prediction: Option<PredictionDocument<'a>>,
 }
 
-/// One row per tensor of all blocks. Standard deviations that deviate are marked.
+/// Writes a table with one row per tensor over all blocks. Standard deviations that deviate are marked.
 pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
     let header = ["tensor", "n", "shape", "mean", "std", "scheme", "z", "kurtosis", "σ₁"];
     let rows = Group::all(&inspection.readings).into_iter().map(|group| {
@@ -62,7 +62,7 @@ pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Res
     writeln!(out, " random matrix, where it is largest; ! is not as the scheme draws it)")
 }
 
-/// Every reading in full.
+/// Returns every reading in full.
 pub fn inspection_rows(inspection: &Inspection) -> Rows {
     let columns = [
         "tensor",
@@ -202,7 +202,7 @@ struct ClosestJson<'a> {
     factor: f64,
 }
 
-/// One reading.
+/// One reading, with the fields of a row.
 #[derive(Serialize)]
 struct Row<'a> {
     tensor: &'a str,

@@ -1,4 +1,4 @@
-//! JSON documents. Numbers beyond f64 are null; their logarithm stands beside them.
+//! JSON documents. Numbers beyond f64 are null; a field next to them holds their logarithm.
 
 use std::io::{self, Write};
 
@@ -17,37 +17,37 @@ use crate::{
     verdict::Verdict,
 };
 
-/// What the JSON of a prediction tells.
+/// The contents of the JSON of a prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictionDocument<'a> {
-    /// What was predicted.
+    /// The stack that was predicted.
     pub stack: &'a Stack,
     /// The prediction.
     pub prediction: &'a Prediction,
-    /// Whether the weight tensors are told.
+    /// True if the weight tensors are included.
     pub weights: bool,
-    /// What it means.
+    /// The verdict on the prediction.
     pub verdict: &'a Verdict,
-    /// What it costs.
+    /// The costs of the network.
     pub cost: &'a Cost,
-    /// The loss at its end, if there is a head.
+    /// The loss under the head, if there is one.
     pub loss: Option<&'a Loss>,
-    /// The first step of an optimiser, if it is told.
+    /// The first step of an optimiser, if it is included.
     pub update: Option<&'a FirstUpdate>,
 }
 
-/// What a validation found.
+/// The contents of the JSON of a validation.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidationDocument<'a> {
-    /// What was predicted.
+    /// The prediction.
     pub prediction: &'a Prediction,
-    /// What it means.
+    /// The verdict on the prediction.
     pub verdict: &'a Verdict,
-    /// What was compared.
+    /// The stack, and the source of the observations.
     pub run: &'a Run,
-    /// How well both agree.
+    /// How well prediction and observations agree.
     pub summary: &'a Summary,
-    /// Number by number.
+    /// The comparisons, number by number.
     pub comparisons: &'a [Comparison],
 }
 
@@ -57,7 +57,7 @@ pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io
     writeln!(out)
 }
 
-/// Writes a validation as JSON: its summary, what of the prediction is uncertain, and all comparisons.
+/// Writes a validation as JSON: its summary, the caveats of the prediction, and all comparisons.
 pub fn validation_json(document: &ValidationDocument, out: &mut dyn Write) -> io::Result<()> {
     let ValidationDocument { prediction, run, summary, comparisons, .. } = document;
     let document = ValidationJson {

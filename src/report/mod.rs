@@ -1,8 +1,8 @@
-//! Predictions and measurements as tables, rows (CSV, JSON lines, Markdown), JSON, pictures and reports; what each
-//! field is stands in `docs/formats.md`.
+//! Predictions and measurements as tables, rows (CSV, JSON lines, Markdown), JSON, pictures and reports.
+//! `docs/formats.md` describes every field.
 //!
-//! Formatters write into whatever they are given and know nothing of files or terminals; only
-//! `write_file` and `remove_leftovers` (feature `files`) touch the disk.
+//! Formatters write into any writer and know nothing of files or terminals; only `write_file` and `remove_leftovers`
+//! (feature `files`) touch the disk.
 
 #[cfg(feature = "plot")]
 mod chart;
@@ -57,18 +57,18 @@ use sigprop_stack::Number;
 
 use crate::agreement::Comparison;
 
-/// Version of the JSON documents: changes when a field changes its meaning or goes.
+/// Version of the JSON documents. It changes when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The ln column of a number; blank for zero, which has none.
+/// Returns the ln column of a number; `None` for zero, which has no logarithm.
 fn ln(number: Option<Number>) -> Option<f64> {
     number.map(|number| number.ln_abs()).filter(|ln| ln.is_finite())
 }
 
-/// How many of the quantities are averages over positions; the others are of the first and the last one.
+/// The number of quantities that are averages over positions. They are the first ones in `Quantity::ALL`.
 const AVERAGES: usize = 5;
 
-/// The standard error of what was observed; one replicate has none.
+/// Returns the standard error of the observed number; `None` for one replicate, which has none.
 fn std_error(row: &Comparison) -> Option<Number> {
     Some(row.std_error).filter(|_| row.replicates != Some(1))
 }

@@ -1,4 +1,4 @@
-//! The presets and what they cost: rows and JSON.
+//! The presets and their costs: rows and JSON.
 
 use std::io::{self, Write};
 
@@ -7,22 +7,22 @@ use serde::Serialize;
 use super::{Rows, SCHEMA_VERSION, json::CostJson};
 use crate::cost::Cost;
 
-/// A preset, and what it costs to train on sequences of the length that it is described with.
+/// A preset, and its cost of training on sequences of its own length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PresetCost {
-    /// Its name.
+    /// Name of the preset.
     pub name: &'static str,
-    /// Blocks of its (first) stream.
+    /// Number of blocks of its (first) stream.
     pub n_layers: usize,
-    /// Entries of a token in that stream.
+    /// Width of that stream.
     pub d_model: usize,
-    /// How its weights are drawn.
+    /// The scheme that draws its weights.
     pub scheme: String,
     /// Parameters, FLOPs and memory.
     pub cost: Cost,
 }
 
-/// One row per preset.
+/// Returns one row per preset.
 pub fn models_rows(models: &[PresetCost]) -> Rows {
     let columns = [
         "name",
@@ -50,7 +50,7 @@ pub fn models_rows(models: &[PresetCost]) -> Rows {
     Rows::new(columns, rows)
 }
 
-/// The presets as one document.
+/// Writes the presets as one document.
 pub fn models_json(models: &[PresetCost], out: &mut dyn Write) -> io::Result<()> {
     let document = ModelsJson {
         schema_version: SCHEMA_VERSION,

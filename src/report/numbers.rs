@@ -2,7 +2,7 @@
 
 use sigprop_stack::Number;
 
-/// The number if f64 can hold it: neither ∞ nor a zero that is none.
+/// Returns the number if f64 can hold it; `None` if it would overflow to ∞ or underflow towards zero.
 pub(super) fn within_f64(number: Option<Number>) -> Option<f64> {
     let number = number?;
     let value = number.value();

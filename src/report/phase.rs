@@ -1,4 +1,4 @@
-//! A map over two numbers: for people, rows, JSON.
+//! A map over two numbers: a table for people, rows, JSON.
 
 use std::io::{self, Write};
 
@@ -14,13 +14,13 @@ use crate::verdict::{Failure, Grade, Verdict};
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
-/// Rows that are shown at most.
+/// The largest number of rows that are shown.
 const ROWS: usize = 40;
 
-/// Vertices of an edge that the table shows.
+/// The largest number of vertices of an edge that the table shows.
 const SHOWN: usize = 8;
 
-/// A letter per failure.
+/// Returns the letter of a failure.
 fn letter(failure: Failure) -> char {
     match failure {
         Failure::Explosion => 'E',
@@ -30,7 +30,7 @@ fn letter(failure: Failure) -> char {
     }
 }
 
-/// What a failure is, in the legends of maps.
+/// Returns the meaning of a failure, for the legends of maps.
 pub(super) fn meaning(failure: Failure) -> &'static str {
     match failure {
         Failure::Explosion => "explodes",
@@ -40,7 +40,7 @@ pub(super) fn meaning(failure: Failure) -> &'static str {
     }
 }
 
-/// The map in letters, y upwards, and the edges.
+/// Writes the map in letters, y upwards, and the edges.
 pub fn phase_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     let [x, y] = &phase.axes;
     writeln!(out, "{} upwards, {} to the right", y.name, x.name)?;
@@ -92,7 +92,7 @@ fn letters(cell: &Cell) -> String {
     }
 }
 
-/// Each once, in their order.
+/// Returns the failures of a verdict, each once, in the order of [`Failure::ALL`].
 fn failures(verdict: &Verdict) -> impl Iterator<Item = Failure> {
     let found = verdict.failures();
     Failure::ALL.into_iter().filter(move |failure| found.iter().any(|(found, _)| found == failure))
@@ -120,7 +120,7 @@ fn edges_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One row per cell; what does not exist is blank.
+/// Returns one row per cell; numbers that do not exist are blank.
 pub fn phase_rows(phase: &Phase) -> Rows {
     let columns = [
         "x",
@@ -172,7 +172,7 @@ pub fn phase_rows(phase: &Phase) -> Rows {
     Rows::new(columns, rows)
 }
 
-/// What is measured of a cell, in the order of its columns.
+/// Returns the numbers of a cell, in the order of its columns.
 fn numbers(point: Option<&Point>) -> [Option<f64>; 7] {
     let Some(Point { scales, ln_growth: [forward, backward], token_correlation, attended, .. }) = point else {
         return [None; 7];
@@ -182,7 +182,7 @@ fn numbers(point: Option<&Point>) -> [Option<f64>; 7] {
         .map(|number| number.filter(|number| number.is_finite()))
 }
 
-/// One row per vertex of an edge, line by line.
+/// Returns one row per vertex of an edge, line by line.
 pub fn edges_rows(phase: &Phase) -> Rows {
     let rows = phase.regions.iter().flat_map(|region| {
         let name = region.failure.name();
@@ -193,7 +193,7 @@ pub fn edges_rows(phase: &Phase) -> Rows {
     Rows::new(["edge", "line", "x", "y"], rows)
 }
 
-/// Everything.
+/// Writes cells and edges as JSON.
 pub fn phase_json(network: &str, scheme: &str, phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     let [x, y] = [0, 1].map(|index| {
         let Axis { name, is_log, .. } = &phase.axes[index];

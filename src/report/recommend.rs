@@ -11,7 +11,7 @@ use crate::numerals::short;
 use crate::recommend::{Outcome, Recommendation};
 use crate::verdict::{Verdict, over_blocks};
 
-/// The demands with what is reached, and the stds of all kinds of tensors.
+/// Writes the demands with the numbers that are reached, and the stds of all kinds of tensors.
 pub fn recommendation_tables(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     let rows = recommendation.outcomes.iter().map(|outcome| {
         let word = match (outcome.is_met(), outcome.is_binding()) {
@@ -31,7 +31,7 @@ pub fn recommendation_tables(recommendation: &Recommendation, out: &mut dyn Writ
     plain_table(&["tensor", "std"], stds, out)
 }
 
-/// Smallest and largest std of the tensors that are called alike but for their block.
+/// Returns the smallest and the largest std of the tensors whose names differ only in their block.
 fn stds(weights: &[WeightRow]) -> BTreeMap<String, [f64; 2]> {
     let mut stds: BTreeMap<String, [f64; 2]> = BTreeMap::new();
     for row in weights.iter().filter(|row| row.variance > 0.0) {
@@ -43,13 +43,13 @@ fn stds(weights: &[WeightRow]) -> BTreeMap<String, [f64; 2]> {
     stds
 }
 
-/// The std of every tensor.
+/// Returns the std of every tensor.
 pub fn recommendation_rows(recommendation: &Recommendation) -> Rows {
     let rows = recommendation.weights.iter().map(|row| [row.tensor.as_str().into(), row.variance.sqrt().into()]);
     Rows::new(["tensor", "std"], rows)
 }
 
-/// Everything but the stack.
+/// Writes everything but the stack as JSON.
 pub fn recommendation_json(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     let Recommendation { scheme, summary, outcomes, nearest, without, stack, weights } = recommendation;
     let document = RecommendationJson {

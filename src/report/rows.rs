@@ -26,20 +26,20 @@ pub enum RowFormat {
     Markdown,
 }
 
-/// What stands in a column of a row.
+/// The content of a column in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Field {
-    /// Nothing.
+    /// No value.
     Blank,
-    /// Words.
+    /// Text.
     Text(String),
-    /// A count, or the place of a block.
+    /// A count, or the index of a block.
     Integer(i64),
     /// A number within f64.
     Float(f64),
     /// A number of any size.
     Number(Number),
-    /// Yes or no.
+    /// True or false.
     Truth(bool),
 }
 
@@ -51,12 +51,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows that have a field for each of the columns.
+    /// Returns rows that have a field for each of the columns.
     pub(super) fn new<const N: usize>(columns: [&'static str; N], rows: impl IntoIterator<Item = [Field; N]>) -> Self {
         Self { columns: columns.to_vec(), rows: rows.into_iter().map(Vec::from).collect() }
     }
 
-    /// Writes them, below their columns.
+    /// Writes the rows with the names of their columns.
     pub fn write(&self, format: RowFormat, out: &mut dyn Write) -> io::Result<()> {
         match format {
             RowFormat::Csv => self.csv(out),
@@ -93,7 +93,7 @@ impl Rows {
 }
 
 impl Field {
-    /// Decimal text.
+    /// Returns the field as decimal text.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Blank => String::new(),
@@ -194,7 +194,7 @@ impl From<bool> for Field {
     }
 }
 
-/// What is not finite is no number.
+/// A number that is not finite becomes blank.
 impl From<Number> for Field {
     fn from(number: Number) -> Self {
         if number.is_finite() { Self::Number(number) } else { Self::Blank }
@@ -207,7 +207,7 @@ impl<T: Into<Field>> From<Option<T>> for Field {
     }
 }
 
-/// The error of the stream below, so that a closed pipe stays recognisable.
+/// Returns the error of the stream below, so that a closed pipe stays recognisable.
 fn into_io(error: csv::Error) -> io::Error {
     match error.into_kind() {
         ErrorKind::Io(error) => error,

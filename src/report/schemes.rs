@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Rows, SCHEMA_VERSION};
 use crate::schemes::{About, Parameter, SCHEMES};
 
-/// The text that `--scheme` takes: `normal:STD`, `dslm:k=2,alpha=1`.
+/// Returns the text that `--scheme` takes: `normal:STD`, `dslm:k=2,alpha=1`.
 pub fn scheme_usage(about: &About) -> String {
     let arguments = about.parameters.iter().map(|parameter| match parameter.default {
         Some(default) => format!("{}={default}", parameter.name),
@@ -17,7 +17,7 @@ pub fn scheme_usage(about: &About) -> String {
     if arguments.is_empty() { about.name.to_owned() } else { format!("{}:{}", about.name, arguments.join(",")) }
 }
 
-/// One row per scheme.
+/// Returns one row per scheme.
 pub fn schemes_rows() -> Rows {
     let rows = SCHEMES.iter().map(|about| {
         let SchemeJson { name, usage, rule, touches, source, .. } = SchemeJson::of(about);
@@ -26,7 +26,7 @@ pub fn schemes_rows() -> Rows {
     Rows::new(["name", "usage", "rule", "touches", "source"], rows)
 }
 
-/// The schemes as one document.
+/// Writes the schemes as one document.
 pub fn schemes_json(out: &mut dyn Write) -> io::Result<()> {
     let document = SchemesJson {
         schema_version: SCHEMA_VERSION,
@@ -63,7 +63,7 @@ struct ParameterJson {
 
 impl SchemeJson {
     fn of(about: &About) -> Self {
-        // Texts are indented as their files are.
+        // Texts are indented in their source files.
         let text = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
         let parameter =
             |Parameter { name, default, expected, .. }: &Parameter| ParameterJson { name, default: *default, expected };

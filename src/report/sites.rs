@@ -24,11 +24,11 @@ const SITE_COLUMNS: [&str; 15] = [
     "ln_grad_variance_std",
 ];
 
-/// Columns of a [`Comparison`]; what it is of stands in front of them.
+/// Columns of a [`Comparison`], which follow the columns that say where it belongs.
 pub(super) const COMPARISON_COLUMNS: [&str; 8] =
     ["site", "quantity", "predicted", "observed", "std_error", "replicates", "relative_error", "z"];
 
-/// All moments of all sites, in order of depth.
+/// Returns all moments of all sites, in order of depth.
 pub fn sites_rows(table: &SiteTable) -> Rows {
     let fields = |row: &SiteRow| {
         let value = |quantity| Field::from(row.value(quantity));
@@ -54,7 +54,7 @@ pub fn sites_rows(table: &SiteTable) -> Rows {
     Rows::new(SITE_COLUMNS, table.sites.iter().map(fields))
 }
 
-/// All weight tensors with the gradient that reaches them from one sequence.
+/// Returns all weight tensors with the gradient that reaches them from one sequence.
 pub fn weights_rows(table: &SiteTable) -> Rows {
     let rows = table.weights.iter().map(|row| {
         [row.layer.into(), row.tensor.as_str().into(), row.variance.into(), row.grad_second_moment.value.into()]
@@ -62,7 +62,7 @@ pub fn weights_rows(table: &SiteTable) -> Rows {
     Rows::new(["layer", "tensor", "weight_variance", "weight_grad_second_moment"], rows)
 }
 
-/// All comparisons with a measurement; one replicate has no standard error.
+/// Returns all comparisons with a measurement; one replicate has no standard error.
 pub fn comparisons_rows(comparisons: &[Comparison]) -> Rows {
     let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] = COMPARISON_COLUMNS;
     let columns = ["layer", site, quantity, predicted, observed, std_error, replicates, relative_error, z];
@@ -73,7 +73,7 @@ pub fn comparisons_rows(comparisons: &[Comparison]) -> Rows {
     Rows::new(columns, rows)
 }
 
-/// The fields of one comparison, in the order of its columns.
+/// Returns the fields of one comparison, in the order of its columns.
 pub(super) fn comparison_fields(row: &Comparison) -> [Field; 8] {
     [
         row.site.as_str().into(),

@@ -1,4 +1,4 @@
-//! What a suite found: lines of percentiles, and every cell.
+//! The results of a suite: lines of percentiles, and every cell.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use super::{Field, Rows, SCHEMA_VERSION, plain_table};
 use crate::agreement::Comparison;
 use crate::suite::{LARGEST_ERROR, Line, PRINTED_ZERO};
 
-/// Where what a suite compares is from.
+/// The source of the observations of a suite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum SuiteRuns {
@@ -21,14 +21,14 @@ pub enum SuiteRuns {
         /// Its seed.
         seed: u64,
     },
-    /// Several.
+    /// Several runs.
     Seeds {
         /// Their seeds.
         seeds: Vec<u64>,
     },
-    /// Earlier ones.
+    /// Earlier runs.
     Files {
-        /// The cells they wrote.
+        /// The files of cells that they wrote.
         observed: Vec<String>,
     },
 }
@@ -55,7 +55,8 @@ impl fmt::Display for SuiteRuns {
     }
 }
 
-/// Percentiles for people: ours, those of the noise, those published; behind them, what single ones of several runs say.
+/// Writes the percentiles for people: of our errors, of the noise and of the published errors. For several runs the
+/// last column has the range of |z| < 2 over the single runs.
 pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     let several = runs.are_several();
     let mut header =
@@ -110,7 +111,7 @@ pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io:
     Ok(())
 }
 
-/// One row per group and quantity; shares, not percent.
+/// Returns one row per group and quantity, with shares instead of percent.
 pub fn suite_lines_rows(lines: &[Line]) -> Rows {
     let columns = [
         "group",
@@ -164,7 +165,7 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
     Rows::new(columns, rows)
 }
 
-/// The lines as one document.
+/// Writes the lines as one document.
 pub fn suite_lines_json(suite: &str, runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
@@ -180,7 +181,7 @@ pub fn suite_lines_json(suite: &str, runs: &SuiteRuns, lines: &[Line], out: &mut
     writeln!(out)
 }
 
-/// Every cell of every case, given as group, name, number of caveats and comparisons.
+/// Returns every cell of every case. A case is given as group, name, number of caveats and comparisons.
 pub fn suite_cells_rows<'a>(cases: impl IntoIterator<Item = (&'a str, &'a str, usize, &'a [Comparison])>) -> Rows {
     let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] = COMPARISON_COLUMNS;
     let columns =

@@ -1,4 +1,4 @@
-//! The summary of a validation: what ran, and how well prediction and measurement agree.
+//! The summary of a validation: the run, and how well prediction and measurement agree.
 
 use std::io::{self, Write};
 
@@ -7,36 +7,36 @@ use serde::{Serialize, Serializer};
 use super::SCHEMA_VERSION;
 use crate::agreement::{Compared, Fit, Summary};
 
-/// What was compared.
+/// The stack, and the source of the observations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// Name of the stack.
     pub stack: String,
     /// Its fingerprint, [`stack_hash`](crate::stack_file::stack_hash).
     pub stack_hash: String,
-    /// What the prediction was compared with.
+    /// The observations that the prediction was compared with.
     #[serde(flatten)]
     pub observed: Observed,
 }
 
-/// Where observations are from.
+/// The source of the observations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Observed {
-    /// Networks that were sampled.
+    /// Sampled networks.
     Sampled {
         /// Seed of the samples.
         seed: u64,
         /// Sequences per replicate.
         batch: usize,
-        /// Replicates really done.
+        /// Number of replicates that were completed.
         replicates: usize,
         /// How linear maps were sampled.
         sampler: &'static str,
-        /// First site that left the range of f32, if one did; it has no observed numbers from there on.
+        /// First site that left the range of f32, if one did; nothing is observed from there on.
         overflow: Option<String>,
     },
-    /// A file of somebody's measurements.
+    /// A file of the user's measurements.
     File {
         /// Its path.
         observed: String,

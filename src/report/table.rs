@@ -1,4 +1,4 @@
-//! Tables for people: 80 columns, a selection of blocks when there are many.
+//! Tables for people: 80 columns, with a selection of blocks if there are many.
 
 use std::{
     collections::BTreeSet,
@@ -14,13 +14,13 @@ use crate::{
     numerals::{grouped, short},
 };
 
-/// Tables up to this many rows are shown whole.
+/// The largest number of rows that are shown without a selection.
 const MAX_ROWS: usize = 40;
 
 /// A line between header and rows, nothing else.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// The moments of the sites, averaged over positions.
+/// Writes the moments of the sites, averaged over positions.
 pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     let header = ["site", "mean", "variance", "±", "token corr", "grad var", "±", "grad corr"];
     let rows = table.sites.iter().map(|row| {
@@ -39,9 +39,10 @@ pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The standard deviation of a logarithm as a percentage or, where that says little, as a factor.
+/// Returns the standard deviation of a logarithm as a percentage, or as a factor if it is large.
 fn band(std: Option<Number>) -> String {
-    /// Beyond, one network lies well off the middle of e^−std and e^std.
+    /// The largest std that is given as a percentage. Beyond it, one network is well off the middle of e^−std and
+    /// e^std.
     const LARGEST_PERCENTAGE: f64 = 0.3;
     match std.map(|std| std.value()) {
         None => String::new(),
@@ -51,7 +52,7 @@ fn band(std: Option<Number>) -> String {
     }
 }
 
-/// The weight tensors and their gradients.
+/// Writes the weight tensors and their gradients.
 pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     let header = ["tensor", "weight var", "grad second moment"];
     let rows = table
@@ -61,7 +62,7 @@ pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     selected_table(&header, rows.collect(), out)
 }
 
-/// R², percentiles of |relative error|, z-scores and ln of the observed range, per quantity.
+/// Writes R², percentiles of |relative error|, z-scores and ln of the observed range, per quantity.
 pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "range"];
     let pooled = std::iter::once(("variances, pooled", &summary.pooled));
@@ -79,7 +80,7 @@ pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, " smallest observed value; a constant has no R², a narrow range a noisy one)")
 }
 
-/// A table with the first column to the left and the others to the right.
+/// Writes a table with the first column aligned to the left and the others to the right.
 pub fn plain_table(
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -99,7 +100,7 @@ pub fn plain_table(
     Ok(())
 }
 
-/// Shows all rows, or those of a selection of layers with a note of how many are left out.
+/// Writes all rows, or the rows of a selection of layers with a note of how many are hidden.
 pub(super) fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out: &mut dyn Write) -> io::Result<()> {
     let total = rows.len();
     if total <= MAX_ROWS {
@@ -129,7 +130,7 @@ pub(super) fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out
     Ok(())
 }
 
-/// The first four layers, then every doubling of the depth, and the last three.
+/// Returns the first four layers, then every doubling of the depth, and the last three.
 fn selection(layers: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (first, last) = (layers.iter().take(4), layers.iter().rev().take(3));
     let doublings = (2..62).map(|power| (1_i64 << power) - 1);
@@ -152,7 +153,7 @@ fn title(quantity: Compared) -> &'static str {
     }
 }
 
-/// Enough digits to tell 0.9999 from 0.99999.
+/// Formats R² with enough digits to distinguish 0.9999 from 0.99999.
 fn r_squared(value: f64) -> String {
     if value > -10.0 { format!("{value:.5}") } else { short(value) }
 }

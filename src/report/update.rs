@@ -1,4 +1,4 @@
-//! First updates: for people, rows, JSON.
+//! First updates: a table for people, rows, JSON.
 
 use std::io::{self, Write};
 
@@ -23,7 +23,8 @@ const COLUMNS: [&str; 8] = [
     "loss_drop",
 ];
 
-/// The first step of every tensor over what is there, and of all together. Weights are called as the site of their map.
+/// Writes the first step of every tensor relative to its weights, and the total drop of the loss. Weights are named
+/// after the site of their map.
 pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()> {
     let header = ["tensor", "Δw/w", "Δy/y", "drop"];
     let rows = update.rows.iter().map(|row| {
@@ -38,7 +39,7 @@ pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()>
     writeln!(out, " loss drop: to first order, {} in all; --format csv has Δw and Δy)", short(update.loss_drop))
 }
 
-/// The first step of every tensor.
+/// Returns the first step of every tensor.
 pub fn update_rows(update: &FirstUpdate) -> Rows {
     let rows = update.rows.iter().map(|row| {
         let [rate, update, relative_update, change, relative_change, loss_drop] = row.numbers().map(Into::into);
@@ -57,7 +58,7 @@ pub fn update_rows(update: &FirstUpdate) -> Rows {
 }
 
 impl UpdateRow {
-    /// In the order of the columns.
+    /// Returns the numbers in the order of the columns.
     fn numbers(&self) -> [Option<Number>; 6] {
         let Self {
             layer: _,

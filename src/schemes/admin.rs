@@ -6,9 +6,8 @@
 //!
 //! # Source
 //!
-//! Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, profiles ω
-//! ([`super::admin_profiled`]); the closed form is that of
-//! the authors' `admin_torch`. Weights as in fairseq, where Admin was made.
+//! Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, profiles ω ([`super::admin_profiled`]);
+//! the closed form is that of the authors' `admin_torch`. Weights are drawn as in fairseq, where Admin was made.
 
 use super::xavier::Packed;
 use super::{About, Outer, SchemeError};
@@ -50,7 +49,7 @@ impl Recipe for Admin {
     }
 }
 
-/// Of both ways to ω.
+/// Returns the caveat that both ways to compute ω share.
 pub(super) fn caveat(architecture: &Resolved) -> Option<String> {
     let post = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Post;
     (architecture.kind != Kind::Encoder || !post)

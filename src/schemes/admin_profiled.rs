@@ -1,4 +1,4 @@
-//! Admin as published: ω from the variances of the branches. They are measured there, predicted here.
+//! Admin as published: ω follows from the variances of the branches. The authors measure them; here they are predicted.
 //!
 //! # Formula
 //!
@@ -8,12 +8,13 @@
 //! ω_0 = 1     ω_(i+1)² = Var(ω_i x + f(x))
 //! ```
 //!
-//! Behind a norm Var x = 1, so that ω_i² is the sum of the variances of all branches before.
+//! After a norm Var x = 1, so that ω_i² is the sum of the variances of all earlier branches.
 //!
 //! # Source
 //!
-//! Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, section 4.2; the authors' Transformer-Clinic
-//! (`init-type adaptive-profiling`) for what comes before the first norm. Weights as in fairseq, where Admin was made.
+//! Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, section 4.2; the authors'
+//! Transformer-Clinic (`init-type adaptive-profiling`) for the part before the first norm. Weights are drawn as in
+//! fairseq, where Admin was made.
 
 use sigprop_stack::{Node, Op};
 
@@ -97,7 +98,7 @@ mod tests {
     use crate::assemble::{Input, Run, assemble};
     use crate::schemes::Scheme;
 
-    /// Scales of all skip connections, for tokens that are copies of each other.
+    /// Returns the scales of all skip connections, for tokens that are copies of each other.
     fn omegas(architecture: &Architecture) -> Vec<f64> {
         let scheme = Scheme::parse("admin-profiled").unwrap();
         let mut stack = assemble(architecture, &scheme, &Input::Correlation(1.0), &Run::default()).unwrap().stack;
@@ -110,9 +111,10 @@ mod tests {
         found
     }
 
-    /// Attention hands copies on as they are: values of gain 1/√2 make its branch ½ of its input. Half of what Xavier
-    /// weights 2/(5 d) make of unit input passes ReLU: 0.4 · ½ · 1.6 = 0.32. The embeddings, std 1/√256 each of two, enter
-    /// with variance 2/256, so that the first branch has 1/256.
+    /// Attention passes copies on unchanged; values of gain 1/√2 give its branch ½ of the variance of its input. ReLU
+    /// passes half of the second moment that Xavier weights of variance 2/(5 d) give unit input, so that the
+    /// feed-forward branch has 0.4 · ½ · 1.6 = 0.32. The two embeddings of std 1/√256 enter with variance 2/256, so
+    /// that the first branch has 1/256.
     #[test]
     fn omega_sums_up_the_branches() {
         let architecture = Architecture {
@@ -128,7 +130,7 @@ mod tests {
         let got = omegas(&architecture);
         assert_eq!(got.len(), expected.len());
         for (got, expected) in got.into_iter().zip(expected) {
-            // LayerNorm takes one of 256 degrees of freedom off.
+            // LayerNorm removes one of 256 degrees of freedom.
             approx::assert_relative_eq!(got * got, expected, max_relative = 5e-3);
         }
     }

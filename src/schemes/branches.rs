@@ -1,4 +1,4 @@
-//! Schemes that give the residual connections of another one scales of their own.
+//! Schemes that take their weights from another scheme and have residual scales of their own.
 
 use sigprop_stack::{Init, ScaleParameter};
 
@@ -6,7 +6,7 @@ use super::{Outer, SchemeError, Table};
 use crate::architecture::Resolved;
 use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals};
 
-/// The weights of `base` in branches that are multiplied by a parameter, which starts at `scale`.
+/// The weights of `base`, with every branch multiplied by a parameter that starts at `scale`.
 #[derive(Debug)]
 pub(super) struct Branches<R> {
     pub(super) base: R,
@@ -41,7 +41,7 @@ impl<R: Recipe> Recipe for Branches<R> {
     }
 }
 
-/// Says that a scheme replaces norms where there are some.
+/// Returns a caveat if the network has norms, which the scheme replaces, or no residual connections.
 pub(super) fn replaces_norms(scheme: &str, architecture: &Resolved) -> Option<String> {
     match (architecture.residual, architecture.norm) {
         (false, _) => Some(format!("{scheme} is defined for networks with residual connections")),

@@ -7,9 +7,9 @@
 //! learning rates as muP's; in blocks   Adam: × (blocks/depth)^(α − 1)         SGD: × (blocks/depth)^(2α − 1)
 //! ```
 //!
-//! SGD is not in the source. Its steps in a branch fall with the branch's scale and act through it once more, and those
-//! of all blocks add up: blocks · (blocks/depth)^(−2α) times the learning rate is what stays. Of Adam's steps, which do
-//! not fall, the same argument gives the published factor.
+//! The factor for SGD is not in the source. SGD's steps in a branch fall with the scale of the branch and act through
+//! that scale once more, and the steps of all blocks add up: blocks · (blocks/depth)^(−2α) times the learning rate has
+//! to stay constant. Adam's steps do not fall; for them the same argument gives the published factor.
 //!
 //! # Source
 //!
@@ -50,7 +50,7 @@ struct CompleteP {
 }
 
 impl CompleteP {
-    /// Blocks over those of the model that is scaled up.
+    /// The number of blocks relative to the base model.
     fn deeper(&self, architecture: &Resolved) -> f64 {
         architecture.n_layers as f64 / self.depth
     }

@@ -3,7 +3,7 @@
 //!
 //! # Formula
 //!
-//! N blocks of the encoder, M of the decoder:
+//! For N blocks in the encoder and M in the decoder:
 //!
 //! ```text
 //! one stack   α = (2N)^(1/4)             β = (8N)^(−1/4)
@@ -13,8 +13,8 @@
 //!
 //! # Source
 //!
-//! Wang et al. 2022, *DeepNet*, figure 2; gain form as in the authors' code for encoder–decoders. (That of
-//! torchscale divides the encoder's by (N⁴M)^(1/16)/1.15, a β 1.32 times as large.)
+//! Wang et al. 2022, *DeepNet*, figure 2; the form of the gain is that of the authors' code for encoder–decoders.
+//! (torchscale divides the gain of the encoder by (N⁴M)^(1/16)/1.15, which makes β 1.32 times as large.)
 
 use super::{About, Outer, SchemeError, xavier};
 use crate::architecture::{Kind, NormPlacement, Resolved};
@@ -35,7 +35,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct DeepNorm;
 
-/// α and β.
+/// Returns α and β.
 fn constants(architecture: &Resolved) -> (f64, f64) {
     let depth = architecture.n_layers as f64;
     match (&architecture.decoder, architecture.memory_width) {

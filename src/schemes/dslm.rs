@@ -1,24 +1,23 @@
-//! DSLM (DeepScaleLM): every branch has second moment 1, as the predictor sees it.
+//! DSLM (DeepScaleLM): every branch has second moment 1, according to the prediction.
 //!
 //! # Formula
 //!
-//! p the dropout rate, m the number of summed embeddings, n residual connections:
+//! For dropout rate p, m summed embeddings and n residual connections:
 //!
 //! ```text
 //! embeddings (1 − p)/m        Q, K 1/d        V, O √((1 − p)/r_l)/d        FFN s² each
 //! branch_scale² = k/n^α       skip_scale² = 1 − branch_scale²
 //! ```
 //!
-//! r_l is the second moment of the heads' output of block l when values have that of the input:
-//! the branch then leaves dropout with second moment 1. s² is what makes the same true of the
-//! feed-forward network, for input of second moment 1. Both are those of training: an architecture
-//! with dropout has the same weights in evaluation, where its stream is smaller by about 1 − p.
+//! r_l is the second moment of the output of the heads of block l, if values have the second moment of the input: the
+//! branch then has second moment 1 after dropout. s² gives the feed-forward network the same property, for input of
+//! second moment 1. Both are values for training: an architecture with dropout has the same weights in evaluation,
+//! where its stream is smaller by about 1 − p.
 //!
 //! # Source
 //!
-//! Kedia et al. 2024. There r_l follows a recursion for ReLU, `d_ff` = 4 d and flat attention
-//! ([`super::dslm_paper`]) and s² is that of ReLU; both are taken from the predictor here, so that
-//! they hold for the actual activation, shape and input.
+//! Kedia et al. 2024. There r_l follows a recursion for ReLU, `d_ff` = 4 d and flat attention ([`super::dslm_paper`]),
+//! and s² is the value for ReLU. Here both are predicted, so that they hold for the actual activation, shape and input.
 
 use sigprop_stack::{Component, Gaussian, Init, Node, Norm, NormKind, Source, Stream};
 
@@ -121,17 +120,17 @@ impl Recipe for Dslm {
 }
 
 impl Dslm {
-    /// branch_scale².
+    /// The squared branch scale, branch_scale².
     fn branch_share(&self, architecture: &Resolved) -> f64 {
         self.k / (architecture.residual_sublayers() as f64).powf(self.alpha)
     }
 }
 
-/// What the two DSLM schemes write into linear maps.
+/// The variances of linear maps in the two DSLM schemes.
 pub(super) struct Weights {
-    /// Variance of values and attention output times their fan-in, per block.
+    /// Variance of the weights of values and attention output times their fan-in, per block.
     pub(super) value_output: Vec<f64>,
-    /// Variance of the matrices of the feed-forward network.
+    /// Variance of the weights of the feed-forward network.
     pub(super) ffn: f64,
 }
 
@@ -146,12 +145,12 @@ impl Weights {
     }
 }
 
-/// The sum of embeddings has variance 1 − p: dropout then makes it 1.
+/// The embeddings, whose sum has variance 1 − p; dropout then makes it 1.
 pub(super) fn embeddings(architecture: &Resolved) -> Summed {
     Summed((1.0 - architecture.embedding_dropout).sqrt())
 }
 
-/// The rules are those of the sub-layers of a Transformer.
+/// Returns an error for an MLP: the rules are for the sub-layers of a Transformer.
 pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Result<(), SchemeError> {
     match architecture.kind {
         Kind::Encoder => Ok(()),
@@ -162,12 +161,12 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
     }
 }
 
-/// The common variance of the matrices of the feed-forward network with which input of second
-/// moment 1 leaves the branch with second moment 1.
+/// The common variance of the weights of the feed-forward network that gives the branch second moment 1, for input of
+/// second moment 1.
 fn ffn_variance(architecture: &Resolved, theory: Theory, blocks: &Blocks) -> Result<f64, PredictError> {
     let mut start = unit_input(architecture, theory);
     if let Some(norm) = architecture.norm.filter(|norm| norm.kind.pointwise().is_none()) {
-        // Behind norms tokens are of one length.
+        // After a norm all tokens have the same length.
         let norm = Norm { kind: NormKind::RmsNorm, eps: 0.0, gain: 1.0, ..norm };
         start.through(&[Node::apply("norm", Component::Norm(norm))])?;
     }

@@ -2,7 +2,7 @@
 //!
 //! # Formula
 //!
-//! p the dropout rate, m the number of summed embeddings, r the correlation of two tokens:
+//! For dropout rate p, m summed embeddings and correlation r of two tokens:
 //!
 //! ```text
 //! embeddings (1 − p)/m        Q, K 1/d        V, O √((1 − p)/r_l)/d        FFN √((1 − p)/2)/d
@@ -17,9 +17,8 @@
 //!
 //! # Source
 //!
-//! Kedia et al. 2024 and `model/utils.py` of the authors' code, whose defaults λ² = 0.995,
-//! β² = 0.005 are those of 192 blocks. All matrices of a gated feed-forward network get the FFN
-//! variance.
+//! Kedia et al. 2024 and `model/utils.py` of the authors' code, whose defaults λ² = 0.995, β² = 0.005 are the values
+//! for 192 blocks. All matrices of a gated feed-forward network get the FFN variance.
 
 use sigprop_stack::Init;
 
@@ -88,7 +87,7 @@ impl Recipe for DslmPaper {
 }
 
 impl DslmPaper {
-    /// r at the entrance of every block.
+    /// The correlation r at the input of every block.
     fn correlations(&self, n_layers: usize, keep: f64) -> impl Iterator<Item = f64> {
         let add = move |(r, variance): (f64, f64), branch_r: f64| {
             let total = self.lambda2 * variance + self.beta2;
@@ -131,7 +130,7 @@ mod tests {
         projections(&Slot { architecture: &architecture, role, block, fans, cross: false }).weight.std()
     }
 
-    /// Recomputed in f64 from `model/utils.py` of the authors' code, to the printed digits.
+    /// Values recomputed in f64 from `model/utils.py` of the authors' code, to the printed digits.
     #[test]
     fn value_and_output_follow_the_reference_recursion() {
         for (block, expected) in [
@@ -151,7 +150,7 @@ mod tests {
         }
     }
 
-    /// As above, with λ = β = 1.
+    /// Values as above, with λ = β = 1.
     #[test]
     fn growing_streams_follow_the_reference_recursion() {
         for (block, expected) in [
@@ -166,7 +165,7 @@ mod tests {
         }
     }
 
-    /// As above: r after the last block, and, with λ = β = 1, what enters the last block.
+    /// Values as above: r after the last block, and, with λ = β = 1, r at the input of the last block.
     #[test]
     fn correlations_follow_the_reference_recursion() {
         for (lambda2, beta2, block, expected) in

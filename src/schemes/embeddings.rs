@@ -1,4 +1,4 @@
-//! Embeddings of schemes that say what the std of their sum is.
+//! Embeddings of schemes that set the standard deviation of the sum of embeddings.
 
 use sigprop_stack::Init;
 
@@ -6,13 +6,13 @@ use super::{Outer, Table};
 use crate::architecture::Resolved;
 use crate::recipe::{Fans, Projection, normal};
 
-/// Everything that enters the first block has this std, in equal parts: m summed embeddings have 1/√m of it each, the
-/// token's behind its scale.
+/// The standard deviation of the input of the first block. All m summed embeddings contribute equally: each has 1/√m of
+/// it, the token embedding after its scale.
 #[derive(Debug)]
 pub(super) struct Summed(pub(super) f64);
 
 impl Summed {
-    /// Std of each of the summed embeddings.
+    /// The standard deviation of each of the summed embeddings.
     fn each(&self, architecture: &Resolved) -> f64 {
         self.0 / ((1 + architecture.added_embeddings()) as f64).sqrt()
     }
@@ -22,12 +22,13 @@ impl Summed {
         match table {
             Table::Token => normal(std / architecture.embedding_scale.abs()),
             Table::Position | Table::Segment | Table::TokenType | Table::ClassToken => normal(std),
-            // Scores, like those of queries and keys, are of order one at most.
+            // These are added to scores; like scores of queries and keys, they are of order one at most.
             Table::RelativeBias => normal((architecture.d_model as f64).powf(-0.5)),
         }
     }
 
-    /// Maps outside the blocks keep the second moment; that of a stem is one of the summed embeddings.
+    /// The distributions of a linear map outside the blocks. Maps keep the second moment, except a stem: its output is
+    /// one of the summed embeddings.
     pub(super) fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
         let std = match place {
             Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Head => 1.0,
@@ -36,7 +37,7 @@ impl Summed {
         normal(std * fans.lecun_std()).into()
     }
 
-    /// Sinusoids of amplitude a have second moment a²/2.
+    /// The amplitude of sinusoidal positions: sinusoids of amplitude a have second moment a²/2.
     pub(super) fn sinusoid(&self, architecture: &Resolved) -> f64 {
         std::f64::consts::SQRT_2 * self.each(architecture)
     }

@@ -1,4 +1,4 @@
-//! Schemes that draw every weight, embeddings included, from one distribution; some set gains of norms too.
+//! Schemes that draw every weight, embeddings included, from one distribution; some also set the gains of norms.
 
 use sigprop_stack::Init;
 
@@ -28,7 +28,7 @@ impl Recipe for Everywhere {
 #[derive(Debug)]
 pub(super) struct WithGains {
     pub(super) weights: Everywhere,
-    /// Of a norm in the block with this index.
+    /// The gain of a norm in the block with this index.
     pub(super) gain: fn(BlockNorm, usize) -> f64,
     pub(super) caveat: fn(&Resolved) -> Option<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! # Formula
 //!
-//! A branch of m weight layers, L residual connections; He's std is √(2/fan_out):
+//! For branches of m weight layers and L residual connections; He's std is √(2/fan_out):
 //!
 //! ```text
 //! first m − 1 layers  √(2/fan_out) · L^(−1/(2m − 2))      last layer 0      head 0
@@ -10,12 +10,13 @@
 //!
 //! # Assumptions
 //!
-//! Values and output are the two layers of attention, queries and keys have Xavier's std; a gate and its linear branch
+//! Values and output are the two layers of attention; queries and keys have Xavier's std. A gate and its linear branch
 //! count as two layers. The scalar biases and multipliers of Fixup start at 0 and 1 and change nothing.
 //!
 //! # Source
 //!
-//! Zhang et al. 2019, *Fixup Initialization*, section 3; `fixup_resnet_cifar.py` for fan_out. Ours for Transformers.
+//! Zhang et al. 2019, *Fixup Initialization*, section 3; `fixup_resnet_cifar.py` for fan_out. The extension to
+//! Transformers is ours.
 
 use super::branches::replaces_norms;
 use super::{About, Outer, Role, SchemeError};
@@ -48,7 +49,7 @@ impl Recipe for Fixup {
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
-        // An MLP without residual connections has no branches: nothing is scaled.
+        // An MLP without residual connections has no branches, so that nothing is scaled.
         let branches = architecture.residual_sublayers().max(1) as f64;
         let layers = if architecture.activation.is_gated() { 3.0 } else { 2.0 };
         Ok(Box::new(move |slot| {

@@ -1,4 +1,4 @@
-//! What a Hugging Face config brings: the distribution that its model class gives every tensor.
+//! The initialisation of a Hugging Face model: the distribution that its class gives every tensor.
 //!
 //! # Source
 //!

@@ -1,11 +1,11 @@
-//! Kaiming (He): std gain/√fan_in, the gain undoing the nonlinearity that follows.
+//! Kaiming (He): std gain/√fan_in, where the gain compensates for the activation that follows.
 //!
 //! # Source
 //!
-//! He et al. 2015, eq. 10; gains of PyTorch's `calculate_gain`: identity and sigmoid 1, tanh 5/3,
-//! ReLU √2, leaky ReLU √(2/(1 + slope²)), SELU 3/4. PyTorch has no gain for the other activations;
-//! they get that of ReLU, as is common. A map that no nonlinearity follows (attention, the linear
-//! branch of a gate, the output of the feed-forward network) has gain 1.
+//! He et al. 2015, eq. 10; gains of PyTorch's `calculate_gain`: identity and sigmoid 1, tanh 5/3, ReLU √2, leaky ReLU
+//! √(2/(1 + slope²)), SELU 3/4. PyTorch has no gain for the other activations; they get the gain of ReLU, as is common.
+//! A map that no activation follows (attention, the linear branch of a gate, the output of the feed-forward network)
+//! has gain 1.
 
 use sigprop_stack::Activation;
 
@@ -49,7 +49,7 @@ impl Recipe for Kaiming {
     }
 }
 
-/// PyTorch's `calculate_gain`; √2 where it has none.
+/// The gain of PyTorch's `calculate_gain`, or √2 if it has none for the activation.
 fn gain(activation: Activation) -> f64 {
     match activation {
         Activation::Identity | Activation::Sigmoid => 1.0,

@@ -9,16 +9,16 @@
 //! # Source
 //!
 //! Clark et al. 2020 (ELECTRA, arXiv 2003.10555), appendix on fine-tuning: d^(L−l). Layers are counted as in BEiT's
-//! `optim_factory.py` and MAE's `lr_decay.py`; ELECTRA's `optimization.py` has one more power of d everywhere but at the
-//! head. An encoder and a decoder are counted each by itself.
+//! `optim_factory.py` and MAE's `lr_decay.py`; ELECTRA's `optimization.py` has one more power of d everywhere but at
+//! the head. The layers of an encoder and of a decoder are counted separately.
 
 use super::Parameter;
 use crate::recipe::Place;
 
-/// d.
+/// The decay d, an argument of every scheme.
 pub const LAYER_DECAY: Parameter = Parameter::share("layer-decay", 1.0);
 
-/// The factor on learning rates at a place of a stream of `n_layers` blocks.
+/// Returns the factor on learning rates at a place in a stream of `n_layers` blocks.
 pub(super) fn factor(decay: f64, n_layers: usize, place: Place) -> f64 {
     let below = match place {
         Place::Embeddings => n_layers + 1,

@@ -3,7 +3,8 @@
 //! # Source
 //!
 //! Sun et al. 2025, *The Curse of Depth in Large Language Models*; OLMo-core's `block.py`. Weights are N(0, 0.02²) and
-//! not scaled by depth, which the paper advises against. A factor in the forward pass there, written into gains here.
+//! not scaled by depth, which the paper advises against. The factor is part of the forward pass there and is written
+//! into gains here.
 
 use super::everywhere::{Everywhere, WithGains};
 use super::{About, Parameter};

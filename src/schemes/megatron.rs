@@ -1,9 +1,9 @@
-//! Megatron: std σ, and σ/√n in the maps that write to the stream, n residual connections.
+//! Megatron: std σ, and σ/√n in the maps that write to the stream, for n residual connections.
 //!
 //! # Source
 //!
-//! Shoeybi et al. 2019, Megatron-LM's `core/utils.py` (`scaled_init_method_normal`), n = 2 · blocks.
-//! An MLP with residual connections has n = layers, one without is not scaled.
+//! Shoeybi et al. 2019, Megatron-LM's `core/utils.py` (`scaled_init_method_normal`), n = 2 · blocks. An MLP with
+//! residual connections has n = layers; an MLP without them is not scaled.
 
 use sigprop_stack::Init;
 
@@ -40,7 +40,7 @@ impl Recipe for Megatron {
 }
 
 impl Megatron {
-    /// σ, or σ/√n where a map writes to the stream.
+    /// The distributions of linear maps: std σ, or σ/√n if the map writes to the stream.
     pub(super) fn scaled(&self, architecture: &Resolved) -> Projections<'static> {
         let Self { sigma } = *self;
         let depth = (architecture.residual_sublayers() as f64).sqrt();

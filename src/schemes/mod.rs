@@ -1,8 +1,8 @@
-//! Initialisation schemes: what numbers they write into a stack.
+//! Initialisation schemes, which write the numbers of an initialisation into a stack.
 //!
-//! One file per scheme. Each holds its [`About`] (name, parameters, rule, source) and a type that
-//! implements `Recipe`: the distribution of every tensor from its role, its shape and its block.
-//! Once a stack is assembled, nobody asks the scheme again.
+//! Every scheme has a file of its own. It holds the [`About`] of the scheme (name, parameters, rule, source) and a type
+//! that implements `Recipe`: the distribution of every tensor from its role, its shape and its block. Once a stack is
+//! assembled, the scheme is not used again.
 
 mod admin;
 mod admin_profiled;
@@ -61,18 +61,18 @@ pub(crate) use crate::recipe::{Outer, Recipe, Role, Table};
 pub use layer_decay::LAYER_DECAY;
 pub use parameters::Parameter;
 
-/// What `schemes` and `explain` say about a scheme.
+/// The description of a scheme, which `schemes` and `explain` print.
 #[derive(Debug)]
 pub struct About {
-    /// Its name.
+    /// Name of the scheme.
     pub name: &'static str,
-    /// Its arguments, beside [`LAYER_DECAY`].
+    /// Its arguments, in addition to [`LAYER_DECAY`].
     pub parameters: &'static [Parameter],
-    /// The rule, as formulas.
+    /// Its rule, as formulas.
     pub rule: &'static str,
-    /// Work, equation, deviations from it.
+    /// Its source: publication, equation, and deviations from it.
     pub source: &'static str,
-    /// Which tensors it touches; the others get std `d_model`^(−1/2) (embeddings) or 0 (biases).
+    /// The tensors that it sets; the others get std `d_model`^(−1/2) (embeddings) or 0 (biases).
     pub touches: &'static str,
     /// Builds the scheme from the values of its parameters.
     build: fn(&[f64]) -> Box<dyn Recipe>,
@@ -133,7 +133,7 @@ pub const SCHEMES: &[&About] = &[
 #[derive(Clone, Debug)]
 pub struct Scheme {
     about: &'static About,
-    /// Of its parameters, and of [`LAYER_DECAY`].
+    /// The values of its parameters, then the value of [`LAYER_DECAY`].
     values: Vec<f64>,
     recipe: Arc<dyn Recipe>,
 }
@@ -156,7 +156,7 @@ impl Scheme {
         Ok(Self::of(about, parameters::values(about, arguments)?))
     }
 
-    /// Reads several, separated by commas; `dslm:k=2,alpha=1` is one.
+    /// Reads several schemes, separated by commas; `dslm:k=2,alpha=1` is one scheme.
     ///
     /// ```
     /// use sigprop::schemes::Scheme;
@@ -178,7 +178,7 @@ impl Scheme {
         names.iter().map(|name| Self::parse(name)).collect()
     }
 
-    /// The same scheme with another value of its argument `key`.
+    /// Returns the scheme with another value of its argument `key`.
     ///
     /// ```
     /// use sigprop::schemes::Scheme;
@@ -196,17 +196,17 @@ impl Scheme {
         Self { about, values, recipe }
     }
 
-    /// What it is.
+    /// The description of the scheme.
     pub fn about(&self) -> &'static About {
         self.about
     }
 
-    /// The scheme with the arguments that are not its defaults: for people.
+    /// The scheme as text for people: its name, and the arguments that are not at their defaults.
     pub fn label(&self) -> String {
         self.text(|_| false)
     }
 
-    /// The scheme with the arguments that are not its defaults, or that `tells` lets through.
+    /// The scheme as text, with the arguments that are not at their defaults or for which `tells` returns true.
     fn text(&self, tells: impl Fn(&Parameter) -> bool) -> String {
         let arguments = parameters::all(self.about).zip(&self.values);
         let is_default = |parameter: &Parameter, value: f64| {
@@ -217,13 +217,13 @@ impl Scheme {
         if told.is_empty() { self.about.name.to_owned() } else { format!("{}:{}", self.about.name, told.join(",")) }
     }
 
-    /// Whether it is defined for a network, and meant for it.
+    /// Returns true if the scheme is defined for a network and meant for it.
     pub(crate) fn is_meant_for(&self, architecture: &Resolved) -> bool {
         let sides = [architecture].into_iter().chain(architecture.decoder.as_deref());
         self.recipe.caveat(architecture).is_none() && sides.map(|side| self.recipe.fits(side)).all(|fits| fits.is_ok())
     }
 
-    /// Factors on the learning rates of all parameters; none where they learn at one rate.
+    /// Factors on the learning rates of all parameters; `None` if all learn at the same rate.
     pub(crate) fn learning_rates<'a>(&'a self, architecture: &'a Resolved) -> Option<Rates<'a>> {
         let decay = *self.values.last().expect("every scheme has a decay");
         let own = self.recipe.learning_rates(architecture);
@@ -248,7 +248,7 @@ impl FromStr for Scheme {
     }
 }
 
-/// The scheme with all its own arguments, as [`Scheme::parse`] reads it.
+/// Writes the scheme with all its own arguments, as [`Scheme::parse`] reads it.
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text(|parameter| parameter.name != LAYER_DECAY.name))

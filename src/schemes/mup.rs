@@ -1,4 +1,4 @@
-//! muP: hidden weights of std σ/√m at m times the width that σ was found at.
+//! muP: hidden weights of std σ/√m at m times the width at which σ was found.
 //!
 //! # Formula
 //!
@@ -7,7 +7,8 @@
 //! learning rates        Adam: hidden, head 1/m           SGD: embeddings, biases, gains m, head 1/m
 //! ```
 //!
-//! The factor 1/m that muP puts behind the head is written into it, and with it into its learning rates.
+//! muP applies a factor 1/m after the head. Here it is written into the weights of the head, and into their learning
+//! rates.
 //!
 //! # Source
 //!
@@ -34,17 +35,17 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 pub(super) struct Mup {
     pub(super) sigma: f64,
-    /// Width that `sigma` was found at.
+    /// The width at which `sigma` was found.
     pub(super) width: f64,
 }
 
 impl Mup {
-    /// m.
+    /// The width multiplier m.
     fn multiplier(&self, architecture: &Resolved) -> f64 {
         architecture.d_model as f64 / self.width
     }
 
-    /// Std of hidden weights.
+    /// The standard deviation of hidden weights.
     pub(super) fn hidden(&self, architecture: &Resolved) -> f64 {
         self.sigma / self.multiplier(architecture).sqrt()
     }

@@ -1,4 +1,4 @@
-//! GPT-NeoX: small initialisation, and Wang's in the maps that write to the stream.
+//! GPT-NeoX: the "small" initialisation, and Wang's in the maps that write to the stream.
 //!
 //! # Source
 //!
@@ -23,7 +23,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct Neox;
 
-/// √(2/(5 d)).
+/// The small initialisation, std √(2/(5 d)).
 fn small(architecture: &Resolved) -> Init {
     normal((2.0 / (5.0 * architecture.d_model as f64)).sqrt())
 }

@@ -2,8 +2,8 @@
 //!
 //! # Source
 //!
-//! Loshchilov et al. 2024; OLMo-core's `InitMethod.normalized`. Only what is drawn: the model then normalises
-//! its matrices along the width and moves on a sphere instead of adding.
+//! Loshchilov et al. 2024; OLMo-core's `InitMethod.normalized`. Only the initial distributions are taken from it: the
+//! model then normalises its matrices along the width and moves on a sphere instead of adding.
 
 use sigprop_stack::Init;
 

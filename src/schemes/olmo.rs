@@ -2,7 +2,7 @@
 //!
 //! # Formula
 //!
-//! σ the argument, l the block from 0; mitchell and full_megatron are truncated at ±3 std:
+//! σ is the argument, l the index of the block from 0; mitchell and full_megatron are truncated at ±3 std:
 //!
 //! ```text
 //! normal         σ everywhere
@@ -54,7 +54,7 @@ pub(super) const FULL_MEGATRON: About = About {
 const SOURCE: &str = "Groeneveld et al. 2024; InitFnType in OLMo's model.py";
 const TOUCHES: &str = "embeddings, all linear weights";
 
-/// N(0, `std`²) truncated at ±3 `std`.
+/// The distribution N(0, `std`²) truncated at ±3 `std`.
 pub(super) fn truncated(std: f64) -> Init {
     Init::TruncatedNormal { std, cutoff: 3.0 }
 }
@@ -125,7 +125,7 @@ impl Recipe for FullMegatron {
     }
 }
 
-/// Rules for one stack of Transformer blocks without experts.
+/// Returns a caveat unless the network is one stack of Transformer blocks without experts.
 fn decoder_only(architecture: &Resolved) -> Option<String> {
     let single = architecture.kind == Kind::Encoder && architecture.decoder.is_none();
     (!single || architecture.experts.is_some())

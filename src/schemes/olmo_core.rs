@@ -1,16 +1,16 @@
-//! OLMo-core: `llama` and `llama_depth`, which scale the linear branch of a gate beside the outputs.
+//! OLMo-core: `llama` and `llama_depth`, which scale the linear branch of a gate in addition to the outputs.
 //!
 //! # Formula
 //!
-//! σ the argument, l the block from 0:
+//! σ is the argument, l the index of the block from 0:
 //!
 //! ```text
 //! Q, K, V, gate σ      attention output, up, down, router, experts σ/√(2 · blocks) or σ/√(2 (l + 1))
 //! embeddings 1         head 1/√d
 //! ```
 //!
-//! All but the embeddings are truncated at ±3 std. Both factors of the linear branch being scaled, the
-//! variance of a gated branch falls as the square of the depth.
+//! All but the embeddings are truncated at ±3 std. Both maps of the linear branch are scaled, so that the variance of a
+//! gated branch falls as the square of the depth.
 //!
 //! # Source
 //!
@@ -45,13 +45,13 @@ pub(super) const LLAMA_DEPTH: About = About {
 const SOURCE: &str = "OLMo-core nn/transformer/init.py (InitMethod)";
 const TOUCHES: &str = "embeddings, all linear weights";
 
-/// What OLMo-core and torchtitan give Llama.
+/// The initialisation of Llama in OLMo-core and torchtitan.
 #[derive(Debug)]
 pub(super) struct Llama {
     pub(super) std: f64,
-    /// Whether blocks are scaled by their place rather than by their number.
+    /// True if blocks are scaled by their index rather than by the number of blocks.
     pub(super) by_depth: bool,
-    /// Distribution from its std.
+    /// The distribution with a given standard deviation.
     pub(super) draw: fn(f64) -> Init,
 }
 

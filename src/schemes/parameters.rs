@@ -5,31 +5,31 @@ use super::{About, LAYER_DECAY, SchemeError};
 /// A numeric argument of a scheme.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the argument.
     pub name: &'static str,
-    /// Its value if none is given; `None` if one must be given.
+    /// Its default; `None` if a value must be given.
     pub default: Option<f64>,
-    /// What it must be, in words.
+    /// The allowed values, in words.
     pub expected: &'static str,
-    /// Smallest value.
+    /// The smallest allowed value.
     pub(super) low: f64,
-    /// Largest value.
+    /// The largest allowed value.
     pub(super) high: f64,
 }
 
 impl Parameter {
-    /// Any number that is not negative.
+    /// A parameter that may be any number that is not negative.
     pub(super) const fn scale(name: &'static str, default: Option<f64>) -> Self {
         Self { name, default, expected: "finite and not negative", low: 0.0, high: f64::MAX }
     }
 
-    /// Any number above zero.
+    /// A parameter that may be any number above zero.
     pub(super) const fn positive(name: &'static str, default: f64) -> Self {
         let low = f64::MIN_POSITIVE;
         Self { name, default: Some(default), expected: "finite and positive", low, high: f64::MAX }
     }
 
-    /// A number in (0, 1].
+    /// A parameter that may be any number in (0, 1].
     pub(super) const fn share(name: &'static str, default: f64) -> Self {
         Self { name, default: Some(default), expected: "in (0, 1]", low: f64::MIN_POSITIVE, high: 1.0 }
     }
@@ -39,12 +39,13 @@ impl Parameter {
     }
 }
 
-/// All parameters of a scheme: its own, and the one that every scheme has.
+/// All parameters of a scheme: its own, and the parameter that every scheme has.
 pub(super) fn all(about: &About) -> impl Iterator<Item = &Parameter> {
     about.parameters.iter().chain([&LAYER_DECAY])
 }
 
-/// The values of all parameters of a scheme, from the text behind the colon; without names, of its own in their order.
+/// Reads the values of all parameters of a scheme from the text after the colon. Values without names are those of the
+/// scheme's own parameters, in their order.
 pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>, SchemeError> {
     let mut values: Vec<Option<f64>> = vec![None; all(about).count()];
     for (position, argument) in arguments.into_iter().flat_map(|text| text.split(',')).enumerate() {
@@ -67,7 +68,7 @@ pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>,
         .collect()
 }
 
-/// `values` with another one of the parameter `key`.
+/// Returns `values` with another value of the parameter `key`.
 pub(super) fn with(about: &About, values: &[f64], key: &str, value: f64) -> Result<Vec<f64>, SchemeError> {
     let found = all(about).enumerate().find(|(_, parameter)| parameter.name == key);
     let (index, parameter) = found.ok_or_else(|| unknown(about, key))?;
@@ -79,7 +80,7 @@ pub(super) fn with(about: &About, values: &[f64], key: &str, value: f64) -> Resu
     Ok(values)
 }
 
-/// An argument that the scheme does not have.
+/// The error for an argument that the scheme does not have.
 fn unknown(about: &About, argument: &str) -> SchemeError {
     let names: Vec<&str> = all(about).map(|parameter| parameter.name).collect();
     error(about, "argument", format!("among {}", names.join(", ")), argument)

@@ -1,8 +1,8 @@
 //! PyTorch's defaults: `nn.Embedding`, `nn.Linear`, `nn.MultiheadAttention`.
 //!
-//! `nn.Linear` draws weights and biases from U(±1/√fan_in) (`kaiming_uniform_` with a = √5). In
-//! `nn.MultiheadAttention` queries, keys and values are one packed matrix under `xavier_uniform_`,
-//! whose fan_out is that of all three; biases of both its projections are zero.
+//! `nn.Linear` draws weights and biases from U(±1/√fan_in) (`kaiming_uniform_` with a = √5). In `nn.MultiheadAttention`
+//! queries, keys and values are one packed matrix under `xavier_uniform_`, whose fan_out is the sum over all three; the
+//! biases of both its projections are zero.
 //!
 //! # Source
 //!
@@ -59,7 +59,7 @@ impl Recipe for Pytorch {
     }
 }
 
-/// `nn.Linear`.
+/// Weight and bias of `nn.Linear`.
 fn linear(fans: Fans) -> Projection {
     let weight = Init::Uniform { bound: fans.lecun_std() };
     Projection { weight, bias: weight, standardised: None }

@@ -2,8 +2,8 @@
 //!
 //! # Source
 //!
-//! De & Smith 2020, *Batch Normalization Biases Residual Blocks Towards the Identity Function*, with He's
-//! weights as there. α ≤ 1/√n of n branches does as well there.
+//! De & Smith 2020, *Batch Normalization Biases Residual Blocks Towards the Identity Function*, with He's weights as
+//! there. For n branches, α ≤ 1/√n does as well there.
 
 use sigprop_stack::ScaleParameter;
 

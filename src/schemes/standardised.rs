@@ -1,4 +1,4 @@
-//! Weight standardisation: the forward pass takes the mean off every row of a weight and divides by what is left.
+//! Weight standardisation: the forward pass subtracts the mean of every row of a weight and divides by its std.
 //!
 //! # Formula
 //!
@@ -7,16 +7,16 @@
 //! γ = 1/√(Var φ(u)) behind an activation φ,  1/√(E φ(u)²) behind a gated one,  u ~ N(0, 1);  1 elsewhere
 //! ```
 //!
-//! Whatever shifts the entries of a row alike, as the mean of an activation does, leaves nothing in the output. Norms
-//! take care of scales: behind one γ is 1, and so it is where inputs have no mean.
+//! A common shift of all inputs of a row, such as the mean of an activation, contributes nothing to the output. Norms
+//! take care of scales: after a norm γ is 1, as it is where inputs have no mean.
 //!
 //! # Source
 //!
-//! Qiao et al. 2019, *Micro-Batch Training with Batch-Channel Normalization and Weight Standardization*, without γ/√fan_in;
-//! in this form Brock et al. 2021, *Characterizing signal propagation to close the performance gap in unnormalized
-//! ResNets*, eq. 4 and 5; *High-Performance Large-Scale Image Recognition Without Normalization*, whose code has γ of
-//! many activations. There γ multiplies activations, which comes to the same. Transformers are ours: queries, keys and
-//! routers, which scale scores rather than the stream, are left as they are.
+//! Qiao et al. 2019, *Micro-Batch Training with Batch-Channel Normalization and Weight Standardization*, without
+//! γ/√fan_in; in this form Brock et al. 2021, *Characterizing signal propagation to close the performance gap in
+//! unnormalized ResNets*, eq. 4 and 5; *High-Performance Large-Scale Image Recognition Without Normalization*, whose
+//! code has γ of many activations. There γ multiplies activations, which is equivalent. The extension to Transformers
+//! is ours: queries, keys and routers, which scale scores rather than the stream, are not standardised.
 
 use sigprop_stack::{Component, Linear, Node, Tensor};
 
@@ -51,7 +51,7 @@ impl Recipe for Standardised {
     }
 }
 
-/// γ of a map that reads the activation: what makes one of length 1 leave with variance 1.
+/// The γ of a map that reads the activation. It gives the output variance 1 if the activation reads N(0, 1).
 fn gain(architecture: &Resolved) -> Result<f64, SchemeError> {
     let width = architecture.d_model;
     let weight = Tensor { name: String::new(), init: normal(1.0) };
@@ -63,7 +63,7 @@ fn gain(architecture: &Resolved) -> Result<f64, SchemeError> {
     Ok(walk.second_moment().sqrt().recip())
 }
 
-/// Whether nothing but dropout is between an activation and this map.
+/// Returns true if nothing but dropout lies between an activation and this map.
 fn reads_activation(slot: &Slot) -> bool {
     let normed = slot.architecture.norm.is_some();
     match slot.role {
@@ -91,7 +91,7 @@ mod tests {
     use crate::recipe::Fans;
     use crate::schemes::Scheme;
 
-    /// Length of the rows of a weight of block `block`.
+    /// The length of the rows of a weight in block `block`.
     fn length(architecture: &Architecture, role: Role, block: usize) -> Option<f64> {
         let architecture = architecture.resolved().unwrap();
         let scheme = Scheme::parse("standardised").unwrap();
@@ -100,7 +100,8 @@ mod tests {
         projections(&slot).standardised
     }
 
-    /// ReLU: √(2/(1 − 1/π)); others as `nfnets/base.py` of the authors' code has them, sampled to three digits.
+    /// ReLU: √(2/(1 − 1/π)). The others are the values of `nfnets/base.py` in the authors' code, sampled to three
+    /// digits.
     #[test]
     fn lengths_are_the_published_gains() {
         for (activation, expected, tolerance) in [
@@ -117,7 +118,8 @@ mod tests {
         }
     }
 
-    /// What reads norms, values or products has length 1 or that of a gate; what makes scores is not standardised.
+    /// Maps that read norms, values or products have length 1 or the length of a gate; maps to scores are not
+    /// standardised.
     #[test]
     fn lengths_follow_what_is_read() {
         let plain = || Architecture { activation: Activation::Relu, ..Architecture::default() };

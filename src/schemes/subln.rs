@@ -1,9 +1,9 @@
-//! SubLN (Magneto): norms before the last map of every branch too, and Xavier weights with gain γ in values,
-//! attention output and the feed-forward network.
+//! SubLN (Magneto): norms also before the last map of every branch, and Xavier weights with gain γ in values, attention
+//! output and the feed-forward network.
 //!
 //! # Formula
 //!
-//! N blocks of the encoder, M of the decoder; cross-attention has gain 1:
+//! For N blocks in the encoder and M in the decoder; cross-attention has gain 1:
 //!
 //! ```text
 //! one stack γ = √(ln 2N)      encoder γ = √(ln 3M · ln 2N / 3)      decoder γ = √(ln 3M)
@@ -31,7 +31,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct SubLn;
 
-/// γ.
+/// The gain γ.
 fn gain(architecture: &Resolved) -> f64 {
     let depth = architecture.n_layers as f64;
     let decoder = |blocks: f64| (3.0 * blocks).ln();

@@ -2,7 +2,7 @@
 //!
 //! # Formula
 //!
-//! N blocks of the encoder, M of the decoder; Xavier as base, embeddings 1/√d:
+//! For N blocks in the encoder and M in the decoder; the base is Xavier, embeddings have std 1/√d:
 //!
 //! ```text
 //! encoder  values, output, feed-forward × 0.67 N^(−1/4)      token embedding × (9N)^(−1/4)

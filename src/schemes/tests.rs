@@ -20,7 +20,7 @@ fn projection(scheme: &str, architecture: &Resolved, role: Role) -> Projection {
     projections(&Slot { architecture, role, block: 3, fans: fans(architecture, role), cross: false })
 }
 
-/// The scales of the residual connection behind the attention of block 1.
+/// The scales of the residual connection of attention in block 1.
 fn residual(recipe: &dyn Recipe, architecture: &Resolved) -> Residual {
     recipe.residuals(architecture, &|| unreachable!("it follows no signal")).unwrap()(2)
 }
@@ -36,7 +36,7 @@ fn fans(architecture: &Resolved, role: Role) -> Fans {
     }
 }
 
-/// Standard deviation of a weight of block 3.
+/// The standard deviation of a weight in block 3.
 fn std(scheme: &str, architecture: &Architecture, role: Role) -> f64 {
     projection(scheme, &architecture.resolved().unwrap(), role).weight.std()
 }

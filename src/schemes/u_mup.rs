@@ -1,9 +1,9 @@
-//! u-muP: unit-scaled weights, residual scales under which embedding, attention and feed-forward networks contribute
-//! what `res` and `res-attn-ratio` say.
+//! u-muP: unit-scaled weights, and residual scales that give embedding, attention and feed-forward networks the shares
+//! in the stream that `res` and `res-attn-ratio` set.
 //!
 //! # Formula
 //!
-//! S residual connections, counted from 0, of which every second is a feed-forward network; A = `res-attn-ratio`:
+//! There are S residual connections, counted from 0; every second is a feed-forward network. A = `res-attn-ratio`:
 //!
 //! ```text
 //! a_ffn² = 2 res²/(1 + A²)     a_attn² = A² a_ffn²     τ_i² = a²/(S/2 + ⌈i/2⌉ a_attn² + ⌊i/2⌋ a_ffn²)
@@ -14,27 +14,29 @@
 //! scores attn-softmax q·k/d_head          gate or activation φ(ffn-act x)/ffn-act
 //! ```
 //!
-//! What u-muP multiplies in the forward pass is written into the weights beside: the factor of scores into queries and
-//! keys, `ffn-act` into the map before the activation and 1/`ffn-act` behind, and what makes attention and feed-forward
-//! networks leave with variance 1 into their last map:
+//! Factors that u-muP applies in the forward pass are written into the adjacent weights: the factor of scores into
+//! queries and keys, `ffn-act` into the map before the activation and 1/`ffn-act` into the map after it. The last maps
+//! of attention and feed-forward networks have a factor that gives the output variance 1:
 //!
 //! ```text
 //! attention              √(1 − p)/σ     ln σ = −½ (1 − s) ln(n/m)     s = 1/(1 + 4 d_head/attn-softmax²)
 //! feed-forward network   1/√(second moment that it would have otherwise, for Gaussian input of variance 1)
 //! ```
 //!
-//! 1 − p is what dropout of attention weights and of the branch keeps; of n tokens m = 1, or ln n if attention is causal.
-//! Learning rates are of what is written: where u-muP multiplies N(0, 1) weights by std in the forward pass, so are the
-//! steps of Adam. Under SGD they are muP's of width 1: the authors' are for gradients that are scaled to unit variance.
+//! 1 − p is the share that dropout of attention weights and of the branch keeps. For n tokens m = 1, or ln n if
+//! attention is causal. Learning rates are those of the written weights: where u-muP multiplies N(0, 1) weights by std
+//! in the forward pass, the steps of Adam are multiplied by std too. Under SGD they are the rates of muP from width 1:
+//! the authors' rates are for gradients that are scaled to unit variance.
 //!
-//! σ takes tokens as independent. Attention makes them alike, and what they have in common is not averaged away: later
-//! branches of attention leave with more than variance 1 at the start.
+//! σ assumes independent tokens. Attention makes tokens correlated, and their common part is not averaged away: later
+//! attention branches have more than variance 1 at initialisation.
 //!
 //! # Source
 //!
 //! Blake et al. 2024, *u-μP: The Unit-Scaled Maximal Update Parametrization*, table 2 and appendices B and G; the
-//! authors' unit-scaling, `core/functional.py`, `functional.py` and `optim.py`. SGD: Tensor Programs V, table 3. There the factors of SiLU and GELU are fits, without a
-//! gate to the std about the mean; here the second moment is predicted, for every activation.
+//! authors' unit-scaling, `core/functional.py`, `functional.py` and `optim.py`. SGD: Tensor Programs V, table 3. There
+//! the factors of SiLU and GELU are fits (without a gate, to the std about the mean); here the second moment is
+//! predicted, for every activation.
 
 use sigprop_stack::{Init, LearningRates};
 
@@ -72,7 +74,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct UMup {
     res: f64,
-    /// Attention over feed-forward networks.
+    /// The ratio of attention to feed-forward networks.
     ratio: f64,
     softmax: f64,
     activation: f64,
@@ -183,7 +185,7 @@ impl Recipe for UMup {
 }
 
 impl UMup {
-    /// What the forward pass multiplies the input of scores and of the activation by.
+    /// The factor that u-muP applies in the forward pass to queries and keys, or to the input of the activation.
     fn gain(&self, slot: &Slot) -> f64 {
         let architecture = slot.architecture;
         match slot.role {
@@ -204,11 +206,11 @@ impl UMup {
         }
     }
 
-    /// σ: the std of what attention makes of independent values of variance 1.
+    /// The standard deviation σ of the output of attention, for independent values of variance 1.
     fn attention_std(&self, architecture: &Resolved) -> f64 {
         let tokens = architecture.seq_len as f64;
         let sharp = (1.0 + 4.0 * architecture.d_head as f64 / self.softmax.powi(2)).recip();
-        // One token sees itself.
+        // A single token attends to itself.
         let seen = if architecture.causal && tokens > 1.0 { tokens / tokens.ln() } else { tokens };
         seen.powf(-0.5 * (1.0 - sharp))
     }
@@ -232,7 +234,8 @@ mod tests {
         (0..2 * n_layers).map(residuals).collect()
     }
 
-    /// Shares of embedding, attention and feed-forward networks in the variance at the end, branches being of variance 1.
+    /// The shares of embedding, attention and feed-forward networks in the variance at the end, for branches of
+    /// variance 1.
     fn shares(scheme: &str, n_layers: usize) -> [f64; 3] {
         let mut shares = [1.0, 0.0, 0.0];
         for (connection, Residual { skip, branch, .. }) in residuals(scheme, n_layers).into_iter().enumerate() {
@@ -245,8 +248,8 @@ mod tests {
         shares
     }
 
-    /// The authors' `transformer_residual_scaling_rule`: of τ² for S = 4, 1/(2 + i); all contribute alike at 1 and 1;
-    /// `res` is the ratio of branches to the embedding, `res-attn-ratio` of attention to feed-forward networks.
+    /// The authors' `transformer_residual_scaling_rule`: τ² is 1/(2 + i) for S = 4. All contribute equally at 1 and 1;
+    /// `res` is the ratio of branches to the embedding, `res-attn-ratio` that of attention to feed-forward networks.
     #[test]
     fn residual_scales_share_out_the_stream() {
         for (connection, Residual { skip, branch, .. }) in residuals("u-mup", 2).into_iter().enumerate() {
@@ -262,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Std over 1/√fan_in.
+    /// The standard deviation of a weight over 1/√fan_in.
     fn gain(scheme: &str, architecture: &Architecture, role: Role) -> f64 {
         let architecture = &architecture.resolved().unwrap();
         let scheme = Scheme::parse(scheme).unwrap();
@@ -291,11 +294,12 @@ mod tests {
         let fit = |multiplier: f64| 2f64.powf(1.0 - 0.5 / (1.0 + multiplier.powi(-2)));
         assert_relative_eq!(gain("u-mup", &gated, Role::FfnOut), fit(1.0), max_relative = 5e-3);
         assert_relative_eq!(gain("u-mup:ffn-act=4", &gated, Role::FfnGate), 4.0, max_relative = 1e-12);
-        // Of gate and output together: φ(4x)/4.
+        // The product of gate and output: φ(4x)/4.
         assert_relative_eq!(4.0 * gain("u-mup:ffn-act=4", &gated, Role::FfnOut), fit(4.0), max_relative = 2e-2);
     }
 
-    /// Where tokens are independent, as the fit for attention takes them: before attention has made them alike.
+    /// In the first block tokens are independent, as the fit for attention assumes: no attention has correlated them
+    /// yet.
     #[test]
     fn the_first_block_leaves_with_variance_one() {
         let architecture = Architecture { n_layers: 1, ..Architecture::default() };

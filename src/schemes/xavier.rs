@@ -2,10 +2,10 @@
 //!
 //! # Source
 //!
-//! Glorot & Bengio 2010, eq. 16; gain 1 as in PyTorch's `xavier_normal_` and `xavier_uniform_`.
-//! Queries, keys, values and output are separate matrices, each with its own fans; packed, queries, keys
-//! and values share a fan_out three times as large, which is gain 1/√2 where the three are alike. fairseq
-//! keeps them apart and writes the gain.
+//! Glorot & Bengio 2010, eq. 16; gain 1 as in PyTorch's `xavier_normal_` and `xavier_uniform_`. Queries, keys, values
+//! and output are separate matrices, each with its own fans. If they are packed, queries, keys and values share a
+//! fan_out three times as large, which is gain 1/√2 if the three have the same size. fairseq keeps them separate and
+//! sets the gain.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -48,7 +48,7 @@ const TOUCHES: &str = "all linear weights";
 
 #[derive(Debug)]
 struct Xavier {
-    /// Distribution from its std.
+    /// The distribution with a given standard deviation.
     draw: fn(f64) -> Init,
 }
 
@@ -91,7 +91,7 @@ impl Recipe for Packed {
     }
 }
 
-/// Xavier, with a gain on all that carries values.
+/// Xavier's distribution, with a gain on all maps that carry values.
 pub(super) fn with_value_gain(slot: &Slot, gain: f64) -> Projection {
     let gain = if slot.carries_values() { gain } else { 1.0 };
     normal(gain * slot.fans.xavier_std()).into()

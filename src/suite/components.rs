@@ -1,8 +1,8 @@
-//! The grids of Kedia et al. (2024), `simulations/` of their repository, and one of attention beyond them.
+//! The grids of Kedia et al. (2024), `simulations/` of their repository, and a grid of attention beyond them.
 //!
-//! What is exactly homogeneous is not sampled: the standard deviations of gradients everywhere, of weights in
-//! linear maps, of values in attention, of the input of ReLU. ReLU and GELU act on single entries, which the grid
-//! has one of per token; here there are [`WIDTH`], so that one replicate holds many of its cases.
+//! Factors that scale results exactly are not sampled: the standard deviations of gradients everywhere, of weights in
+//! linear maps, of values in attention, of the input of ReLU. ReLU and GELU act on single entries. The published grid
+//! has one entry per token; here there are [`WIDTH`], so that one replicate holds many of its cases.
 
 use sigprop_stack::{
     Activation, Attention, Cell, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Op,
@@ -20,25 +20,28 @@ const THIRDS: [f64; 3] = [0.0, 1.0 / 3.0, 2.0 / 3.0];
 const FIFTHS: [f64; 5] = [0.0, 0.2, 0.4, 0.6, 0.8];
 const WIDTHS: [usize; 3] = [100, 316, 1000];
 const LENGTHS: [usize; 2] = [100, 1000];
-/// Entries per token where the grid has one.
+/// Entries per token where the published grid has one.
 const WIDTH: usize = 64;
-/// Points of the sample for attention, which costs more.
+/// Number of points of the sample for attention, which costs more.
 const ATTENTION_SAMPLE: usize = 36;
-/// Replicates at most; of attention from flat to condensed, where sharp rows of a thousand keys take as many as are allowed.
+/// The largest number of replicates.
 const MOST: usize = 100_000;
+/// The largest number of replicates for attention from flat to condensed, where sharp rows of a thousand keys take as
+/// many as are allowed.
 const ATTENTION_MOST: usize = 2000;
 
-/// Of attention: values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is exact.
+/// The comparison for attention. Values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is
+/// exact.
 const AVERAGE: Look = Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE };
 
 /// A row of Gaussian scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
-    /// How many.
+    /// Number of scores.
     pub count: usize,
-    /// Variance of each.
+    /// Variance of each score.
     pub variance: f64,
-    /// Correlation of any two.
+    /// Correlation of any two scores.
     pub correlation: f64,
 }
 
@@ -48,7 +51,7 @@ impl Scores {
         self.variance * (1.0 - self.correlation)
     }
 
-    /// What theory says of their softmax, under a gradient of independent entries of variance 1.
+    /// The prediction for their softmax, under a gradient of independent entries of variance 1.
     pub(super) fn predict(&self) -> SiteTable {
         let (n, w) = (self.count as f64, self.contrast());
         let row = Rows::row(n, w);
@@ -189,7 +192,7 @@ fn sha(full: bool, seed: u64) -> Vec<Case> {
     points(&[3, 3, 3, 3, 3, 4, 3], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
 }
 
-/// Single-head attention from flat to condensed, of Gaussian and of normalised tokens: beyond the published grid.
+/// Single-head attention from flat to condensed, for Gaussian and for normalised tokens: beyond the published grid.
 pub(super) fn attention(full: bool, seed: u64) -> Vec<Case> {
     const SCORE_VARIANCES: [f64; 4] = [0.1, 1.0, 4.0, 16.0];
     const CORRELATIONS: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
@@ -226,7 +229,7 @@ fn layer_norm() -> Node {
     Node::apply("layernorm", Component::Norm(Norm::plain(NormKind::LayerNorm, 1e-5)))
 }
 
-/// A linear map from σ_w √fan_in and no bias.
+/// A linear map without bias, with `std` = σ_w √fan_in.
 fn projection(name: &str, fan_in: usize, fan_out: usize, std: f64) -> Node {
     let weight = Tensor { name: name.to_owned(), init: Init::Normal { std: std / (fan_in as f64).sqrt() } };
     Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None, standardised: None }))
@@ -236,7 +239,7 @@ fn look(output: &'static str, scales: &'static [f64]) -> Look {
     Look::Component { signal: output, mean: output, gradient: "input", scales }
 }
 
-/// What a component reads.
+/// The input of a component.
 struct Input {
     width: usize,
     mean: f64,
@@ -254,12 +257,12 @@ impl std::fmt::Display for Input {
 }
 
 impl Input {
-    /// A component sampled down to `std_error`.
+    /// A case of a component that is sampled down to `std_error`.
     fn case(&self, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         self.at_most(MOST, group, component, std_error)
     }
 
-    /// The same of so many networks at most.
+    /// A case like [`Input::case`], with at most `most` networks.
     fn at_most(&self, most: usize, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         let gaussian =
             Gaussian { width: self.width, mean: self.mean, variance: self.std * self.std, correlation: self.r };

@@ -4,11 +4,11 @@ use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
-/// Points of a stratified sample of a grid: every factor of the published grids has 2 to 5 levels, so that each
-/// level is there equally often.
+/// Number of points of a stratified sample of a grid. Every factor of the published grids has 2 to 5 levels, so that
+/// each level occurs equally often.
 pub(super) const SAMPLE: usize = 60;
 
-/// Indices of levels, one per factor: every combination if `full` or if there are no more than `sample`, else so many
+/// Indices of levels, one per factor: every combination if `full` or if there are no more than `sample`, else `sample`
 /// points.
 pub(super) fn points(levels: &[usize], sample: usize, full: bool, seed: u64) -> Vec<Vec<usize>> {
     let total: usize = levels.iter().product();

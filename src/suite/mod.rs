@@ -1,13 +1,13 @@
-//! Suites: many stacks, each predicted and sampled, and the percentiles of how far both are apart.
+//! Suites: many stacks, each predicted and sampled, and the percentiles of the differences.
 //!
-//! * *components*: single components over the grids for which Kedia et al. (ICML 2024) published the percentile
-//!   errors of their formulas, beside those numbers (`data/published/`);
+//! * *components*: single components over the grids for which Kedia et al. (ICML 2024) published the percentile errors
+//!   of their formulas, compared with those numbers (`data/published/`);
 //! * *attention*: single heads from flat to condensed, beyond the published grid;
 //! * *models*: whole encoders;
-//! * *random*: networks of all kinds, drawn.
+//! * *random*: networks of all kinds, drawn at random.
 //!
-//! Nothing is sampled here: a [`Case`] tells its stack and what is looked at, whoever samples it gives the table
-//! back.
+//! Nothing is sampled here: a [`Case`] holds its stack and the quantities to compare, and its caller samples it and
+//! returns the table.
 
 mod components;
 mod grid;
@@ -27,7 +27,7 @@ pub use pool::{Run, pool};
 pub(crate) use published::PRINTED_ZERO;
 pub use score::{LARGEST_ERROR, Line, score};
 
-/// Which suite.
+/// A suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// Single components over the published grids.
@@ -41,8 +41,8 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Its cases: all of the grids if `full`, else as many of each as a `seed` draws, every level of every factor
-    /// as often as the others. Of random networks a full suite has more.
+    /// The cases of the suite: its whole grids if `full`, else a sample drawn with `seed`, in which all levels of a
+    /// factor occur equally often. The random suite has more networks if `full`.
     pub fn cases(self, full: bool, seed: u64) -> Vec<Case> {
         match self {
             Self::Components => components::cases(full, seed),
@@ -53,61 +53,61 @@ impl Suite {
     }
 }
 
-/// One thing to be predicted and sampled.
+/// A network or component to be predicted and sampled.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The component, or what kind of model.
+    /// The component, or the kind of model.
     pub group: &'static str,
-    /// Its factors.
+    /// The levels of its factors, as text.
     pub name: String,
-    /// What is sampled.
+    /// The network or softmax to sample.
     pub sample: Sample,
-    /// What of it is compared.
+    /// The quantities to compare.
     pub look: Look,
 }
 
-/// What is sampled.
+/// A network or softmax to sample.
 #[derive(Clone, Debug)]
 pub enum Sample {
     /// A network.
     Stack {
-        /// Which.
+        /// The network.
         stack: Box<Stack>,
-        /// The standard error to sample down to: of variances relative, of token correlations.
+        /// The standard error to sample down to: relative for variances, absolute for token correlations.
         std_error: f64,
-        /// Replicates to start with, and at most.
+        /// The number of replicates at the start, and the largest number.
         replicates: [usize; 2],
     },
     /// A softmax of Gaussian scores by itself.
     Softmax {
         /// Its scores.
         scores: Scores,
-        /// Replicates, of about 2·10⁵ scores.
+        /// Number of replicates, each of about 2·10⁵ scores.
         replicates: usize,
     },
 }
 
-/// What of a case is compared.
+/// The quantities of a case to compare.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Look {
     /// Every stream site and every weight.
     Everything,
     /// The signal at one site, the gradient at another.
     Component {
-        /// Site of the signal's variance and token correlation: where a fresh weight matrix follows, it multiplies
-        /// both by its known second moment, so that the average over it is exact.
+        /// Site of the signal's variance and token correlation. Where a fresh weight matrix follows, it multiplies both
+        /// by its known second moment, so that the average over it is exact.
         signal: &'static str,
         /// Site of the signal's mean.
         mean: &'static str,
         /// Site of the gradient.
         gradient: &'static str,
-        /// Factors on the output that change none of the errors but that of the mean.
+        /// Factors on the output, which change only the error of the mean.
         scales: &'static [f64],
     },
 }
 
 impl Look {
-    /// The sites whose errors are to be small; all if there are none.
+    /// The sites whose standard errors are to be small; empty for all sites.
     pub fn sites(&self) -> Vec<String> {
         match self {
             Self::Everything => Vec::new(),
@@ -116,22 +116,22 @@ impl Look {
     }
 }
 
-/// What theory says of a case.
+/// The prediction for a case.
 #[derive(Clone, Debug)]
 pub struct Predicted {
     /// The moments.
     pub table: SiteTable,
-    /// In how many ways rules are used outside the range they were derived for.
+    /// Number of caveats: rules used outside the range for which they were derived.
     pub caveats: usize,
 }
 
 impl Case {
-    /// What theory says.
+    /// Predicts the case in the default theory.
     pub fn predict(&self) -> Result<Predicted, PredictError> {
         self.predict_in(Theory::default())
     }
 
-    /// What a theory says.
+    /// Predicts the case in a theory.
     pub fn predict_in(&self, theory: Theory) -> Result<Predicted, PredictError> {
         match &self.sample {
             Sample::Stack { stack, .. } => predict(stack, Options { theory, ..Options::from(Sites::Stream) })
@@ -140,12 +140,12 @@ impl Case {
         }
     }
 
-    /// The prediction beside what `replicates` samples say, of what the case looks at.
+    /// Compares the prediction with `replicates` samples, in the quantities of the case.
     pub fn compare(&self, predicted: &Predicted, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
         self.chosen(predicted, compare(&predicted.table, observed, replicates))
     }
 
-    /// The prediction beside what a file says, of what the case looks at.
+    /// Compares the prediction with observations from a file, in the quantities of the case.
     fn compare_observations(
         &self,
         predicted: &Predicted,
@@ -153,7 +153,7 @@ impl Case {
     ) -> Result<Vec<Comparison>, ObservedError> {
         let all = compare_observations(&predicted.table, seen)?;
         let Look::Component { mean, scales, .. } = self.look else { return Ok(self.chosen(predicted, all)) };
-        // A report has the mean times every factor, a measurement the mean.
+        // A report has the mean times every factor, a measurement only the mean.
         let is_mean = |row: &Comparison| row.site == mean && row.quantity == Compared::Site(Quantity::Mean);
         let [means, mut others] = all.into_iter().fold([Vec::new(), Vec::new()], |mut parts, row| {
             parts[usize::from(!is_mean(&row))].push(row);
@@ -165,7 +165,7 @@ impl Case {
         Ok(self.chosen(predicted, others))
     }
 
-    /// Of `all` comparisons what the case looks at.
+    /// Selects the quantities of the case from `all` comparisons.
     fn chosen(&self, predicted: &Predicted, all: Vec<Comparison>) -> Vec<Comparison> {
         let Look::Component { signal, mean, gradient, scales } = self.look else {
             return all.into_iter().filter(|row| is_averaged(row.quantity)).collect();
@@ -184,7 +184,7 @@ impl Case {
     }
 }
 
-/// Quantities of single positions are noisier than their averages and say nothing more here.
+/// Returns true for averages over positions. Quantities of single positions are noisier and add nothing here.
 fn is_averaged(quantity: Compared) -> bool {
     use Quantity as Q;
     match quantity {

@@ -10,7 +10,7 @@ use crate::schemes::Scheme;
 /// Width of every head.
 const D_HEAD: usize = 64;
 
-/// A case in a line.
+/// A case, written in one line.
 struct Line {
     group: &'static str,
     scheme: &'static str,
@@ -20,7 +20,7 @@ struct Line {
     keys: &'static str,
     /// Correlation of input tokens and of output gradients.
     correlations: [f64; 2],
-    /// Dropout everywhere; none is evaluation.
+    /// Rate of dropout everywhere; 0 for evaluation.
     dropout: f64,
     /// Factor on the scores of attention.
     sharpness: f64,
@@ -105,8 +105,8 @@ fn case(line: &Line) -> Case {
     }
 }
 
-/// LayerNorm-Scaling (Sun et al. 2025, "The Curse of Depth in Large Language Models"): the norms of block l, from
-/// 1, are multiplied by 1/√l; under the weights of another scheme than `ln-scaling` has.
+/// Applies LayerNorm-Scaling (Sun et al. 2025, "The Curse of Depth in Large Language Models"): multiplies the norms of
+/// block l, from 1, by 1/√l. Weights are drawn by another scheme than in `ln-scaling`.
 fn scale_norms(stack: &mut Stack) {
     stack.change(|named| {
         let Named::Norm(name, norm) = named else { return };

@@ -1,4 +1,4 @@
-//! Runs of a suite with different seeds as one measurement.
+//! Runs of a suite with different seeds, pooled into one measurement.
 //!
 //! ```text
 //! observed    Σ n x / Σ n        x: observed by a run of n networks
@@ -14,13 +14,13 @@ use super::{Case, Predicted};
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare_observations, read};
 use crate::nearest::nearest;
 
-/// What a run found: the cells of every case, none of a case that it did not get to.
+/// The result of a run: the cells of every case; empty for a case that was not sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run(pub Vec<Vec<Comparison>>);
 
 impl Run {
-    /// What an earlier run observed, as its `cells.csv` has it, beside predictions of now. Groups that are not among
-    /// the cases are left out.
+    /// Reads the observations of an earlier run, in the format of its `cells.csv`, and compares them with current
+    /// predictions. Groups that are not among the cases are left out.
     pub fn read(cases: &[Case], predicted: &[Predicted], source: impl Read) -> Result<Self, ObservedError> {
         let mut observed = vec![Vec::new(); cases.len()];
         for ([group, name], seen) in read(source, ["group", "case"])? {
@@ -44,11 +44,11 @@ impl Run {
     }
 }
 
-/// All runs as one, beside the predictions of the cases.
+/// Pools all runs into one, compared with the predictions of the cases.
 ///
 /// # Panics
 ///
-/// Where a run was compared with other predictions.
+/// If a run was compared with other predictions.
 pub fn pool(predicted: &[Predicted], runs: &[Run]) -> Run {
     if let [run] = runs {
         return run.clone();
@@ -60,7 +60,7 @@ pub fn pool(predicted: &[Predicted], runs: &[Run]) -> Run {
     Run(cells.collect())
 }
 
-/// One observation of every site and quantity, in the order in which they come.
+/// One observation of every site and quantity, in the order of their first occurrence.
 fn pooled(rows: &[&Comparison]) -> Vec<Observation> {
     let mut places = HashMap::new();
     let mut cells: Vec<Vec<&Comparison>> = Vec::new();
@@ -75,9 +75,9 @@ fn pooled(rows: &[&Comparison]) -> Vec<Observation> {
     cells.iter().map(|rows| together(rows)).collect()
 }
 
-/// What several runs observed of one quantity.
+/// Pools the observations of one quantity in several runs.
 fn together(rows: &[&Comparison]) -> Observation {
-    // Sums are of ratios to the largest, so that numbers beyond f64 have some too.
+    // Sums are over ratios to the largest value, so that they exist beyond f64 too.
     let largest = rows.iter().map(|row| row.observed.ln_abs()).fold(f64::NEG_INFINITY, f64::max);
     let unit = Number::from_ln(if largest.is_finite() { largest } else { 0.0 });
     let networks = |row: &Comparison| row.replicates.map_or(f64::NAN, |count| count as f64);
@@ -117,7 +117,7 @@ mod tests {
         Predicted { table: table(values), caveats: 0 }
     }
 
-    /// Variances in units of e^1000, 1 ± 0.3 of two networks and 2 ± 0.1 of six: (2 + 12)/8 ± √(0.6² + 0.6²)/8.
+    /// Variances in units of e^1000, 1 ± 0.3 from two networks and 2 ± 0.1 from six: (2 + 12)/8 ± √(0.6² + 0.6²)/8.
     #[test]
     fn runs_weigh_as_much_as_they_have_networks() {
         let large = |value: f64| Number::scaled(value, 1000.0);
@@ -168,7 +168,8 @@ mod tests {
         assert!(error.to_string().contains("expected the columns group, case, site"), "{error}");
     }
 
-    /// ReLU's error of a mean is that of three scales: a report has a row of each, a measurement one.
+    /// ReLU's error of the mean is taken at three scales: a report has a row for each scale, a measurement only one
+    /// row.
     #[test]
     fn a_mean_is_compared_at_every_scale() {
         let case = Suite::Components.cases(false, 0).into_iter().find(|case| case.group == "relu").unwrap();

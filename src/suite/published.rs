@@ -6,13 +6,13 @@ use sigprop_stack::Number;
 
 use crate::agreement::{Compared, Comparison};
 
-/// Percent: component, quantity, percentiles.
+/// The published table, in percent: component, quantity, percentiles.
 const TABLE: &str = include_str!("../../data/published/deepscalelm_components.csv");
 
-/// What a printed 0 stands for at most.
+/// The largest value that is printed as 0.
 pub(crate) const PRINTED_ZERO: f64 = 5e-4;
 
-/// Published 50th, 90th and 99th percentiles of the error of a component, as shares.
+/// Published 50th, 90th and 99th percentiles of the error of a component, as fractions.
 pub(super) fn percentiles(component: &str, quantity: Compared) -> Option<[f64; 3]> {
     static ROWS: LazyLock<Vec<(String, String, [f64; 3])>> = LazyLock::new(|| {
         let mut reader = csv::Reader::from_reader(TABLE.as_bytes());
@@ -25,9 +25,9 @@ pub(super) fn percentiles(component: &str, quantity: Compared) -> Option<[f64; 3
     ROWS.iter().find(|row| row.0 == component && row.1 == quantity.name()).map(|row| row.2)
 }
 
-/// A mean with the error that the publication gives it: the smaller of the difference over the observed mean and
-/// the difference over the predicted variance, of an output multiplied by `scale`; of a mean predicted to be zero,
-/// the smaller of itself and itself over the predicted variance.
+/// The mean of an output multiplied by `scale`, with the error as the publication defines it. This is the smaller of
+/// the difference over the observed mean and the difference over the predicted variance. For a mean predicted to be
+/// zero, it is the smaller of the mean itself and the mean over the predicted variance.
 pub(super) fn mean_error(mean: &Comparison, predicted_variance: Number, scale: f64) -> Comparison {
     let (predicted, observed) = (mean.predicted.value() * scale, mean.observed.value() * scale);
     let difference = (predicted - observed).abs();

@@ -1,5 +1,5 @@
-//! Networks drawn at random of what can be described, whether anyone would train them or not: what does not go together
-//! is drawn again.
+//! Networks drawn at random from all that can be described, whether anyone would train them or not. Combinations that
+//! are not valid are drawn again.
 
 use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom;
@@ -10,7 +10,7 @@ use crate::architecture::{Architecture, Format};
 use crate::assemble::{Input, Run, assemble};
 use crate::schemes::Scheme;
 
-/// A kind of network, and what it draws.
+/// A kind of network, and the function that draws it.
 type Group = (&'static str, fn(&mut Draw));
 
 const GROUPS: [Group; 8] = [
@@ -24,9 +24,9 @@ const GROUPS: [Group; 8] = [
     ("mlp", mlp),
 ];
 
-/// Networks of a group, and of a full one.
+/// Number of networks of a group, in a sample and in a full suite.
 const COUNTS: [usize; 2] = [6, 40];
-/// Sampled networks of each.
+/// Number of sampled networks of each.
 const REPLICATES: usize = 400;
 
 const SCHEMES: [&str; 18] = [
@@ -50,7 +50,7 @@ const SCHEMES: [&str; 18] = [
     "dslm",
 ];
 
-/// The cases of every group that a `seed` draws.
+/// The cases of every group, drawn with `seed`.
 pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
     let count = COUNTS[usize::from(full)];
     let group = |(index, group): (usize, &'static Group)| {
@@ -61,7 +61,7 @@ pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
     GROUPS.iter().enumerate().flat_map(group).collect()
 }
 
-/// A network as far as it is drawn: lines of an architecture file.
+/// A network that is being drawn, as lines of an architecture file.
 struct Draw {
     generator: ChaCha8Rng,
     keys: Vec<String>,
@@ -76,20 +76,20 @@ impl Draw {
         *values.choose(&mut self.generator).expect("there are some")
     }
 
-    /// A key with one of these values.
+    /// Adds a key with one of these values.
     fn key(&mut self, key: &str, values: &[&str]) {
         let value = self.one_of(values);
         self.keys.push(format!("{key} = {value}"));
     }
 
-    /// The same in one of so `many` networks.
+    /// Adds the key in one of `many` networks.
     fn rarely(&mut self, many: usize, key: &str, values: &[&str]) {
         if self.generator.random_range(0..many) == 0 {
             self.key(key, values);
         }
     }
 
-    /// The network of a group, if what was drawn goes together.
+    /// The network of a group; `None` if the drawn keys are not valid together.
     fn case(mut self, (group, draw): Group) -> Option<Case> {
         draw(&mut self);
         let scheme = Scheme::parse(self.one_of(&SCHEMES)).expect("the scheme is ours");
@@ -113,7 +113,7 @@ impl Draw {
     }
 }
 
-/// The flag of an input.
+/// The input in words, as in its flag.
 fn words(input: &Input) -> String {
     match input {
         Input::Zipf => "zipf".to_owned(),
@@ -124,7 +124,7 @@ fn words(input: &Input) -> String {
     }
 }
 
-/// What every Transformer draws.
+/// Draws the keys that all Transformers have.
 fn transformer(draw: &mut Draw) {
     draw.key("n_layers", &["2", "3", "4", "6"]);
     let [width, heads] = draw.one_of(&[["64", "1"], ["64", "2"], ["128", "2"], ["128", "4"], ["256", "4"]]);
@@ -135,7 +135,7 @@ fn transformer(draw: &mut Draw) {
     let activations = ["'gelu'", "'relu'", "'silu'", "'tanh'", "'relu2'", "'swiglu'", "'geglu'"];
     if draw.one_of(&[true, false, false, false, false, false]) {
         draw.key("norm", &["'none'"]);
-        // The others square what they get: after a few blocks f32 does not hold it.
+        // The other activations square their input: after a few blocks f32 does not hold the values.
         draw.key("activation", &activations[..4]);
     } else {
         draw.key("norm", &["'layernorm'", "'layernorm'", "'rmsnorm'", "'rmsnorm'", "'dyt'"]);

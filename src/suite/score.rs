@@ -1,7 +1,8 @@
-//! From comparisons to lines of percentiles.
+//! Summaries of comparisons as lines of percentiles.
 //!
-//! Of several runs, percentiles and R² are of the cells whose standard error is small, so that they are of predictions
-//! and not of noise; what is zero, as predicted, is left out. |z| < 2, and which cells are off, is told of all.
+//! For several runs, percentiles and R² use only cells with a small standard error, so that they measure predictions
+//! and not noise. Cells that are zero as predicted are left out. The share of |z| < 2 and the number of cells that are
+//! off use all cells.
 
 use serde::Serialize;
 
@@ -9,34 +10,36 @@ use super::published::{self, PRINTED_ZERO};
 use super::{Case, Look, Predicted, Run};
 use crate::agreement::{Compared, Comparison, Fit, Summary, percentile, summarise};
 
-/// The largest standard error, in the unit of the errors, of a cell of several runs that counts: half of 3 %.
+/// The largest standard error, in the unit of the errors, with which a cell of several runs counts: half of 3 %.
 pub const LARGEST_ERROR: f64 = 0.015;
 
 /// One quantity of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// The component, or kind of model.
+    /// The component, or the kind of model.
     pub group: String,
-    /// Name of what is compared.
+    /// Name of the quantity that is compared.
     pub quantity: &'static str,
-    /// How well the cells that count agree, and how many of all are within two standard errors (by Student's t), or off.
+    /// Agreement of the cells that count. The share within two standard errors (by Student's t) and the number that is
+    /// off are those of all cells.
     pub fit: Fit,
-    /// How many cells there are.
+    /// Number of all cells.
     pub of: usize,
-    /// The smallest and the largest share of |z| < 2 of a run by itself.
+    /// The smallest and the largest share of |z| < 2 of single runs.
     pub share_z_below_2_of_runs: Option<[f64; 2]>,
-    /// 50th, 90th and 99th percentile of the standard errors of what was observed, in the unit of the errors; the
-    /// largest below 100 cells.
+    /// 50th, 90th and 99th percentile of the standard errors of the observations, in the unit of the errors; the last
+    /// is the largest below 100 cells.
     pub noise: Option<[f64; 3]>,
-    /// What was published: the same percentiles of the error.
+    /// The published percentiles of the error.
     pub published: Option<[f64; 3]>,
-    /// Whether no percentile is above the published one.
+    /// True if no percentile is above the published one.
     pub beats_published: Option<bool>,
-    /// How many cells are off in cases without a caveat.
+    /// Number of cells that are off in cases without a caveat.
     pub silent: usize,
 }
 
-/// The lines of every group, and of all models together: of `runs`, which are `pooled` as one, beside what was `predicted`.
+/// The lines of every group, and of all models together. `runs` are compared with `predicted`; `pooled` is all of them
+/// as one run.
 pub fn score(cases: &[Case], predicted: &[Predicted], runs: &[Run], pooled: &Run) -> Vec<Line> {
     let done = || cases.iter().zip(&pooled.0).filter(|(_, rows)| !rows.is_empty()).map(|(case, _)| case);
     let mut groups: Vec<&str> = done().map(|case| case.group).collect();
@@ -59,7 +62,7 @@ pub fn score(cases: &[Case], predicted: &[Predicted], runs: &[Run], pooled: &Run
     all
 }
 
-/// The lines of one group: of all its cells, and of those in cases without a caveat.
+/// The lines of one group: for all its cells, and for the cells in cases without a caveat.
 fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<Comparison>]) -> Vec<Line> {
     let chosen = |counts: fn(&Comparison) -> bool| -> Vec<Comparison> {
         pooled.iter().filter(|row| runs.len() < 2 || counts(row)).cloned().collect()
@@ -94,25 +97,25 @@ fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<
     };
     let mut lines: Vec<Line> =
         of.quantities.iter().map(|&(quantity, _)| line(quantity.name(), Some(quantity))).collect();
-    // Components are told quantity by quantity, as they are published.
+    // Components are reported quantity by quantity, as they are published.
     if of.pooled.count > 0 && lines.iter().all(|line| line.published.is_none()) {
         lines.push(line("variances, pooled", None));
     }
     lines
 }
 
-/// The agreement of a quantity; without one, of variances pooled.
+/// The agreement of a quantity; without a quantity, the agreement of the pooled variances.
 fn fit(summary: &Summary, quantity: Option<Compared>) -> Fit {
     let Some(quantity) = quantity else { return summary.pooled.clone() };
     summary.quantities.iter().find(|(found, _)| *found == quantity).map(|(_, fit)| fit.clone()).unwrap_or_default()
 }
 
-/// Whether something is predicted or observed; a gradient that cancels exactly tells nothing.
+/// Returns true if something is predicted or observed; a gradient that cancels exactly carries no information.
 fn is_told(row: &Comparison) -> bool {
     !row.predicted.is_zero() || row.relative_error.is_none_or(|error| error.abs() > 0.0)
 }
 
-/// Percentiles of the standard errors, in the unit of the errors.
+/// Percentiles of the standard errors of a quantity, in the unit of the errors.
 fn noise(comparisons: &[Comparison], quantity: Compared) -> Option<[f64; 3]> {
     let of_quantity = comparisons.iter().filter(|row| row.quantity == quantity);
     let mut errors: Vec<f64> =
@@ -161,8 +164,8 @@ mod tests {
         assert_eq!(scored("pre")[0].beats_published, None);
     }
 
-    /// Three cells, 1 as observed by both runs: with standard errors of 0.01 and, by the other one, of 0.02; of the last
-    /// cell ten times as much, so that it does not count. Together 0.0112 and 0.112.
+    /// Three cells that both runs observe as 1, with standard errors of 0.01 in one run and 0.02 in the other. The last
+    /// cell has ten times as much, so that it does not count. Pooled standard errors are 0.0112 and 0.112.
     #[test]
     fn what_several_runs_know_well_counts() {
         let table = |values: [f64; 3], std_error: f64| SiteTable {
@@ -196,7 +199,7 @@ mod tests {
         near(high, 1.0);
     }
 
-    /// 1.1 told beside 1 ± 0.002 in two cases, one of which has a caveat.
+    /// Predicted 1.1 against observed 1 ± 0.002 in two cases, one of which has a caveat.
     #[test]
     fn what_is_off_without_a_caveat_is_silent() {
         let table = |value: f64, std_error: f64| {

@@ -1,14 +1,14 @@
-//! Why a file holds no sequences of ids.
+//! The error for a file without sequences of ids.
 
 use std::path::{Path, PathBuf};
 
-/// A file that holds no sequences of ids: what is wrong, and where.
+/// The reason why a file holds no sequences of ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", path.display())]
 pub struct TokensError {
     /// The file.
     pub path: PathBuf,
-    /// Place, what was expected, what was found, and a hint.
+    /// The place, the expected value, the value found, and a hint.
     pub message: String,
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Sequences;
 
-/// One sequence per line, no header.
+/// Reads one sequence per line; there is no header.
 pub(super) fn csv(bytes: &[u8]) -> Result<Sequences, String> {
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(bytes);
     let mut sequences = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn csv(bytes: &[u8]) -> Result<Sequences, String> {
     Ok(sequences)
 }
 
-/// Arrays of any depth, the innermost being sequences.
+/// Reads arrays of any depth, of which the innermost are the sequences.
 pub(super) fn json(bytes: &[u8]) -> Result<Sequences, String> {
     let document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut sequences = Vec::new();

@@ -1,6 +1,6 @@
-//! Token ids from files: arrays of numpy, lists in CSV and JSON, and texts.
+//! Token ids from files: NumPy arrays, lists in CSV and JSON, and texts.
 //!
-//! Whatever the file, the result is a list of equally long sequences. An array of any rank has its sequences along
+//! The result is a list of equally long sequences for every kind of file. An array of any rank has its sequences along
 //! the last axis; all other axes only count them.
 
 mod error;
@@ -39,7 +39,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TokensError> {
     fs::read(path).map_err(|error| TokensError::new(path, format!("cannot be read: {error}")))
 }
 
-/// At least one sequence of at least one id, and all of the length of the first.
+/// Returns the sequences if all have the length of the first and it is not zero.
 fn equally_long(sequences: Sequences) -> Result<Sequences, String> {
     let Some(length) = sequences.first().map(Vec::len).filter(|&length| length > 0) else {
         return Err("expected at least one id, got none".to_owned());

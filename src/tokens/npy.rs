@@ -1,4 +1,4 @@
-//! Arrays of numpy: whole numbers, little endian, in C order.
+//! NumPy arrays: whole numbers, little endian, in C order.
 //!
 //! ```text
 //! \x93NUMPY  major  minor  length of the header (2 bytes, from version 2 on 4)  header  data
@@ -7,7 +7,7 @@
 
 use super::Sequences;
 
-/// A kind of whole number, of `size` bytes.
+/// An integer type of `size` bytes.
 struct Integer {
     signed: bool,
     size: usize,
@@ -18,7 +18,7 @@ struct Header {
     shape: Vec<usize>,
 }
 
-/// Sequences along the last axis.
+/// Reads the sequences along the last axis.
 pub(super) fn parse(bytes: &[u8]) -> Result<Sequences, String> {
     let (header, data) = split(bytes)?;
     let Header { integer, shape } = Header::parse(header)?;
@@ -56,7 +56,7 @@ impl Integer {
         if self.signed && raw >= sign { raw - 2 * sign } else { raw }
     }
 
-    /// The integer of a type code: `<i4`, `|u1`.
+    /// Parses a type code such as `<i4` or `|u1`.
     fn parse(code: &str) -> Result<Self, String> {
         let error = |hint: &str| {
             Err(format!("descr: expected whole numbers, little endian, such as '<i4', got '{code}'; {hint}"))
@@ -76,7 +76,7 @@ impl Integer {
     }
 }
 
-/// The text of the header, and what follows it.
+/// Returns the text of the header, and the data after it.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     let cut = || "the header: expected more bytes; is the file whole?".to_owned();
     let rest = bytes
@@ -117,7 +117,7 @@ impl Header {
     }
 }
 
-/// What follows a key of the header.
+/// Returns the text after a key of the header.
 fn value<'h>(header: &'h str, key: &str) -> Result<&'h str, String> {
     let (_, value) = header
         .split_once(&format!("'{key}':"))

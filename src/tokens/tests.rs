@@ -2,7 +2,7 @@ use std::fs;
 
 use super::{lists, npy, read_text, read_tokens, text::chunks};
 
-/// An array as numpy writes it.
+/// Returns an array as NumPy writes it.
 fn array(code: &str, order: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let mut header = format!("{{'descr': '{code}', 'fortran_order': {order}, 'shape': {shape}, }}");
     let padding = 64 - (10 + header.len() + 1) % 64;

@@ -6,8 +6,8 @@ use tokenizers::Tokenizer;
 
 use super::{Sequences, TokensError, read};
 
-/// Reads a text as consecutive sequences of `seq_len` ids and drops the rest: the ids of a `tokenizer.json`, else
-/// the bytes.
+/// Reads a text as consecutive sequences of `seq_len` ids and drops the rest. The ids come from a `tokenizer.json`, or
+/// are the bytes of the text without one.
 pub fn read_text(path: &Path, tokenizer: Option<&Path>, seq_len: usize) -> Result<Vec<Vec<u32>>, TokensError> {
     let bytes = read(path)?;
     let ids: Vec<u32> = match tokenizer {
@@ -23,7 +23,7 @@ pub fn read_text(path: &Path, tokenizer: Option<&Path>, seq_len: usize) -> Resul
     chunks(&ids, seq_len).map_err(|message| TokensError::new(path, message))
 }
 
-/// The ids of a text, without special tokens.
+/// Returns the ids of a text, without special tokens.
 fn encode(text: &str, path: &Path) -> Result<Vec<u32>, TokensError> {
     let error = |error: tokenizers::Error| TokensError::new(path, format!("expected a tokenizer.json: {error}"));
     let mut tokenizer = Tokenizer::from_bytes(read(path)?).map_err(error)?;

@@ -1,4 +1,4 @@
-//! The check that makes a stack safe to walk: widths fit, numbers are in range.
+//! The check that a stack must pass before any traversal: widths fit and numbers are in range.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use crate::{
     StackError, Stream, Sum, Tensor, Values, forward,
 };
 
-/// Sizes above this are refused: products of two of them still fit in 64 bits.
+/// The largest size that is allowed: products of two sizes still fit in 64 bits.
 const MAX_SIZE: usize = 1 << 31;
 
-/// Walks the stack with widths alone and checks every number it meets.
+/// Traverses the stack with shapes instead of arrays and checks every width and every number.
 pub fn check(stack: &Stack) -> Result<(), StackError> {
     met(whole(stack)?.as_ref()).map(|_| ())
 }
 
-/// Every parameter of a stack, in the order in which it is met, after [`check`].
+/// Checks a stack like [`check`] and returns all its parameters, in the order of the traversal.
 pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
     let parameter = |Met { name, shape, copies, values }| {
         let learning_rates = stack.learning_rates.get(name.as_ref()).copied().unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
     Ok(met(whole(stack)?.as_ref())?.into_iter().map(parameter).collect())
 }
 
-/// The stack with all that its head has before its projection.
+/// Returns the stack with the body of its head appended to the stream where the gradient starts.
 fn whole(stack: &Stack) -> Result<Cow<'_, Stack>, StackError> {
     if stack.gradient.stream >= stack.streams.len() {
         let got = format!("{} with {} streams", stack.gradient.stream, stack.streams.len());
@@ -37,7 +37,7 @@ fn whole(stack: &Stack) -> Result<Cow<'_, Stack>, StackError> {
     Ok(stack.head.as_ref().map_or(Cow::Borrowed(stack), |head| stack.with_head_body(head)))
 }
 
-/// The parameters of a stack that has passed the check.
+/// Checks a stack and returns its parameters.
 fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
     range("stack", "gradient.correlation", stack.gradient.correlation, 0.0..=1.0, "in [0, 1]")?;
     for stream in &stack.streams {
@@ -62,7 +62,7 @@ fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
     Ok(widths.parameters)
 }
 
-/// A [`Parameter`] on the way, whose name is the stack's where it has one there.
+/// A [`Parameter`] without its learning rates. Its name is borrowed from the stack where the stack contains it.
 struct Met<'s> {
     name: Cow<'s, str>,
     shape: [usize; 2],
@@ -70,31 +70,31 @@ struct Met<'s> {
     values: Values,
 }
 
-/// What a signal is, for the check.
+/// The shape of a signal, which the check carries instead of the signal.
 #[derive(Clone, Copy)]
 struct Shape {
     seq_len: usize,
     width: usize,
 }
 
-/// Carries shapes.
+/// The interpreter that carries shapes.
 struct Widths<'s> {
-    /// What was met so far.
+    /// Parameters found so far.
     parameters: Vec<Met<'s>>,
-    /// Where one is among them, by name.
+    /// Index of each in `parameters`, by name.
     places: HashMap<Cow<'s, str>, usize>,
-    /// The first of the expert that is being walked.
+    /// Index of the first parameter of the expert under way; `None` outside mixtures.
     expert: Option<usize>,
-    /// Paths met so far.
+    /// Paths of the sites visited so far.
     sites: HashSet<String>,
-    /// The first path met twice: rows and random masks are found by path.
+    /// The first path that occurs twice, which is an error: rows and random masks are found by path.
     repeated: Option<String>,
-    /// Whether tokens are samples of one batch so far: nothing tells one from another.
+    /// True if the tokens so far are samples of one batch: Gaussian, without positions, and not mixed with each other.
     is_batch: bool,
 }
 
 impl<'s> Widths<'s> {
-    /// For so many nodes: tables that grow hash every name again, which takes longer than the check.
+    /// Reserves room for `nodes` nodes: a growing table hashes every name again, which takes longer than the check.
     fn with_room(nodes: usize) -> Self {
         Self {
             parameters: Vec::with_capacity(nodes),
@@ -139,9 +139,9 @@ impl<'s> Widths<'s> {
         Ok(())
     }
 
-    /// A BatchNorm, whose rule takes the tokens for a batch.
+    /// Checks a BatchNorm, whose rule treats the tokens as a batch.
     fn batch_norm(&self, at: &Site, norm: &Norm, tokens: usize) -> Result<(), StackError> {
-        /// The mean of 1/v is infinite of fewer.
+        /// The mean of 1/v is infinite for fewer tokens.
         const FEWEST: usize = 4;
         let site = at.path();
         if !self.is_batch || at.expert().is_some() {
@@ -157,14 +157,14 @@ impl<'s> Widths<'s> {
         range(site, "groups", norm.groups as f64, 1.0..=1.0, "1 with batchnorm")
     }
 
-    /// The gains of a norm, which groups share.
+    /// Adds the gains of a norm to the parameters; all groups share them.
     fn gains(&mut self, at: &Site, norm: Norm, width: usize) {
         let shape = [width / norm.groups, 1];
         self.places.insert(Cow::Owned(at.gain()), self.parameters.len());
         self.parameters.push(Met { name: Cow::Owned(at.gain()), shape, copies: 1, values: Values::Gains(norm) });
     }
 
-    /// The factor on the one branch beside a skip connection.
+    /// Adds the factor on the branch of a residual connection to the parameters.
     fn branch_scale(&mut self, at: &Site, sum: &Sum, width: usize) {
         let [skip, branch] = sum.branches.as_slice() else { return };
         if skip.body.is_empty() {
@@ -173,7 +173,7 @@ impl<'s> Widths<'s> {
         }
     }
 
-    /// A head that reads so many features.
+    /// Checks a head that reads `width` features.
     fn head(&mut self, head: &'s Head, width: usize) -> Result<(), StackError> {
         size("head", "vocab_size", head.vocab_size)?;
         if head.width != width {
@@ -439,7 +439,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
         Ok(())
     }
 
-    /// All experts are alike.
+    /// Returns 1: all experts have the same shapes.
     fn experts(&self, _: &Mixture) -> usize {
         1
     }
@@ -507,7 +507,7 @@ impl<'s> Widths<'s> {
         };
         same_length(at, key.seq_len, val.seq_len)?;
         let lacks = |query: &usize| attention.mask.keys(*query, key.seq_len).is_empty();
-        // Keys never move back: if the last query sees one, all do.
+        // The first visible key never moves back: if the last query attends to a key, all queries do.
         if lacks(&query.seq_len.saturating_sub(1)) {
             let first = (0..query.seq_len).find(lacks).unwrap_or_default();
             return Err(value(site, "mask", "at least one key for every query", format!("none at position {first}")));
@@ -516,12 +516,12 @@ impl<'s> Widths<'s> {
     }
 }
 
-/// How many there are, those inside included.
+/// Returns the number of nodes, including the nodes inside others.
 fn nodes(body: &[Node]) -> usize {
     body.iter().map(|node| 1 + node.op.bodies().map(nodes).sum::<usize>()).sum()
 }
 
-/// Refuses attention that reads a stream that has not run yet.
+/// Refuses attention to a stream that has not run yet.
 fn check_memories(stream: usize, body: &[Node]) -> Result<(), StackError> {
     for node in body {
         if let Op::Attention(attention) = &node.op
@@ -619,7 +619,7 @@ fn distribution(site: &str, init: Init) -> Result<(), StackError> {
     }
 }
 
-/// Squares of weights stay numbers.
+/// Checks the scale of a weight, whose square must not overflow.
 fn weight(site: &str, field: &'static str, got: f64) -> Result<(), StackError> {
     range(site, field, got, 0.0..=1e100, "between 0 and 1e100")
 }
@@ -693,7 +693,7 @@ mod tests {
         assert_eq!(error, "map: standardised must be of a weight that is drawn, got zeros");
     }
 
-    /// Of tokens that nothing tells one from another, of which there are enough.
+    /// BatchNorm needs at least four tokens, and none with a position.
     #[test]
     fn batch_norm_is_over_a_batch() {
         let of = |seq_len: usize, before: Vec<Node>| {
@@ -710,7 +710,7 @@ mod tests {
         assert!(error.starts_with("norm: kind must be another norm unless tokens are Gaussian vectors"), "{error}");
     }
 
-    /// Queries 0 … 9 see at most two keys before them, of four: position 6 is the first that sees none.
+    /// Query a attends to the keys a − 2 … a, of which only 0 … 3 exist: query 6 is the first without a key.
     #[test]
     fn a_query_that_sees_no_key_is_refused() {
         let mut reader = stack(vec![Node::apply("dropout", Component::Dropout(Dropout { rate: 0.5 }))]);

@@ -1,9 +1,9 @@
-//! What can be wrong with a stack.
+//! Errors that the check of a stack finds.
 
-/// A stack that cannot be walked.
+/// The reason why a stack is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StackError {
-    /// The width of a signal does not fit the component it meets.
+    /// The width of a signal does not fit the component that reads it.
     #[error("{site}: expected width {expected}, got {got}")]
     Width {
         /// Path of the site.
@@ -22,7 +22,7 @@ pub enum StackError {
         field: &'static str,
         /// Range it must be in.
         expected: &'static str,
-        /// What it is.
+        /// The value found.
         got: String,
     },
 }

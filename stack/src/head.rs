@@ -2,13 +2,13 @@
 //!
 //! # Formula
 //!
-//! With x what `body` makes of the end of the stream, W of shape `vocab_size` × width and c the soft cap,
+//! With x the output of `body` at the end of the stream, W of shape `vocab_size` × width and c the soft cap,
 //!
 //! ```text
 //! u = scale · (W x + b)        logits = u, or c tanh(u/c)
 //! ```
 //!
-//! A head is no part of the forward and backward pass of a [`Stack`]: cross-entropy couples all logits of a token.
+//! A head is not part of the forward and backward pass of a [`Stack`]: cross-entropy couples all logits of a token.
 
 use std::borrow::Cow;
 
@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Node, Stack, Tensor};
 
-/// A projection to the vocabulary at the end of the stream that the gradient goes through.
+/// A projection to the vocabulary at the end of the stream where the gradient starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Nodes between the end of the stream and the projection; mostly none.
+    /// Nodes between the end of the stream and the projection; usually none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub body: Vec<Node>,
     /// Number of different token ids.
     pub vocab_size: usize,
-    /// Features that the projection reads.
+    /// Number of features that the projection reads.
     pub width: usize,
     /// The projection, `vocab_size` × `width`. A tied one has the name of the table of token embeddings.
     pub weight: Tensor,
@@ -35,7 +35,7 @@ pub struct Head {
     /// Factor on the logits.
     #[serde(default = "one")]
     pub scale: f64,
-    /// Largest logit, by a tanh.
+    /// Bound on the magnitude of a logit, by a tanh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softcap: Option<f64>,
 }
@@ -45,14 +45,14 @@ fn one() -> f64 {
 }
 
 impl Head {
-    /// A plain projection.
+    /// A projection without a body, a bias or a cap.
     pub fn new(weight: Tensor, [vocab_size, width]: [usize; 2]) -> Self {
         Self { body: Vec::new(), vocab_size, width, weight, bias: None, scale: 1.0, softcap: None }
     }
 }
 
 impl Stack {
-    /// The stack with what `head` has before its projection at the end of the stream.
+    /// Returns the stack with the body of `head` appended to the stream where the gradient starts.
     pub fn with_head_body(&self, head: &Head) -> Cow<'_, Self> {
         if head.body.is_empty() {
             return Cow::Borrowed(self);

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which way a first step goes.
+/// An optimiser, which decides the direction of the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Optimizer {
-    /// Stochastic gradient descent: along the gradient.
+    /// Stochastic gradient descent: the step is along the negative gradient.
     Sgd,
-    /// Adam: along its sign.
+    /// Adam: the first step is along the negative sign of the gradient.
     Adam,
 }
 
@@ -15,9 +15,9 @@ pub enum Optimizer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LearningRates {
-    /// That of [`Optimizer::Sgd`].
+    /// The factor for [`Optimizer::Sgd`].
     pub sgd: f64,
-    /// That of [`Optimizer::Adam`].
+    /// The factor for [`Optimizer::Adam`].
     pub adam: f64,
 }
 
@@ -28,7 +28,7 @@ impl Default for LearningRates {
 }
 
 impl LearningRates {
-    /// The factor of one optimiser.
+    /// Returns the factor for one optimiser.
     pub fn of(self, optimizer: Optimizer) -> f64 {
         match optimizer {
             Optimizer::Sgd => self.sgd,
@@ -36,7 +36,7 @@ impl LearningRates {
         }
     }
 
-    /// All of them multiplied by `factor`.
+    /// Returns the factors multiplied by `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self { sgd: factor * self.sgd, adam: factor * self.adam }

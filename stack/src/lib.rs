@@ -1,9 +1,9 @@
-//! What a network *is*: plain data with every number resolved ([`Stack`]), the check that makes it
-//! safe to walk ([`check()`], [`parameters`]), the only traversal ([`run`], [`Interpreter`]) and the common result of
-//! everything that walks it ([`SiteTable`]).
+//! The description of a network: plain data with every number resolved ([`Stack`]), its check ([`check()`],
+//! [`parameters`]), the only traversal ([`run`], [`Interpreter`]) and the common result of all interpreters
+//! ([`SiteTable`]).
 //!
-//! A stack says nothing about theory or sampling. Two interpreters walk it: the predictor, which
-//! carries moments, and the engine, which carries sampled arrays. Neither can see the other.
+//! A stack says nothing about theory or sampling. Two interpreters traverse it: the predictor, which carries moments,
+//! and the engine, which carries sampled arrays. Neither depends on the other.
 
 mod check;
 mod components;
@@ -35,5 +35,5 @@ pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};
 pub use tensor::{Init, Tensor};
 pub use traverse::{Fan, Interpreter, advance, forward, run};
 
-/// Bytes of a GiB.
+/// Number of bytes in a GiB.
 pub const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A real number as sign and logarithm of its magnitude: 10⁴ exploding layers give numbers.
+/// A real number, held as its sign and the logarithm of its magnitude: 10⁴ exploding layers do not overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Number {
     sign: f64,
@@ -36,22 +36,22 @@ impl Number {
         self.ln_abs
     }
 
-    /// Whether it is zero.
+    /// Returns true if the number is zero.
     pub fn is_zero(&self) -> bool {
         self.ln_abs == f64::NEG_INFINITY
     }
 
-    /// Whether it is below zero.
+    /// Returns true if the number is below zero.
     pub fn is_negative(&self) -> bool {
         self.sign < 0.0
     }
 
-    /// Whether it is a number at all, however large.
+    /// Returns true if the number is neither infinite nor NaN, however large it is.
     pub fn is_finite(&self) -> bool {
         self.is_zero() || self.ln_abs.is_finite()
     }
 
-    /// The square root; NaN of a number below zero.
+    /// The square root; NaN for a number below zero.
     #[must_use]
     pub fn sqrt(&self) -> Self {
         if self.is_negative() { f64::NAN.into() } else { Self::from_ln(0.5 * self.ln_abs) }

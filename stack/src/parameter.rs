@@ -1,4 +1,4 @@
-//! The parameters of a stack: what a checkpoint of it holds.
+//! The parameters of a stack: the arrays that a checkpoint of it holds.
 
 use crate::{
     Attention, Component, EmbeddingTerm, Init, LearningRates, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor,
@@ -11,40 +11,40 @@ pub struct Parameter {
     pub name: String,
     /// Rows and columns.
     pub shape: [usize; 2],
-    /// How many there are of it: one per expert of a mixture, else 1.
+    /// Number of copies: one per expert of a mixture, else 1.
     pub copies: usize,
-    /// What is in it.
+    /// Its values at initialisation.
     pub values: Values,
-    /// How fast it learns.
+    /// Factors on its learning rate.
     pub learning_rates: LearningRates,
 }
 
-/// What a parameter holds at initialisation.
+/// The values of a parameter at initialisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
-    /// Independent draws.
+    /// Independent samples of a distribution.
     Drawn(Init),
-    /// The gain of a norm, the same everywhere.
+    /// The gain of a norm, the same in every entry.
     Gains(Norm),
-    /// The factor on the branch of a residual connection, which models with LayerScale hold per feature.
+    /// The factor on the branch of a residual connection; models with LayerScale hold one per feature.
     Scale(f64),
 }
 
-/// Numbers of a stack, most by their name.
+/// A part of a stack whose numbers [`Stack::change`] may change.
 #[derive(Debug)]
 pub enum Named<'s> {
-    /// A tensor. Those that occur several times are met several times.
+    /// A tensor. A tensor that occurs several times is passed several times.
     Tensor(&'s mut Tensor),
-    /// The norm whose gains have this name.
+    /// A norm, with the name of its gains.
     Norm(String, &'s mut Norm),
-    /// A weighted sum, by the path of its site.
+    /// A weighted sum, with the path of its site.
     Sum(String, &'s mut Sum),
     /// An attention.
     Attention(&'s mut Attention),
 }
 
 impl Stack {
-    /// Hands every tensor, norm, weighted sum and attention to `change`.
+    /// Calls `change` with every tensor, norm, weighted sum and attention.
     pub fn change(&mut self, mut change: impl FnMut(Named)) {
         let several = self.streams.len() > 1;
         for stream in &mut self.streams {

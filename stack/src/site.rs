@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Site<'s> {
     stream: Option<&'s str>,
-    /// Names joined by dots, behind that of the stream.
+    /// Names of nodes joined by dots, after the name of the stream if sites have it.
     path: String,
-    /// Where the path ended before each name.
+    /// The length of the path before each name was added.
     ends: Vec<usize>,
     pub(crate) layer: i64,
     pub(crate) recomputing: bool,
@@ -16,13 +16,13 @@ pub struct Site<'s> {
 }
 
 impl<'s> Site<'s> {
-    /// The start of a stream, `stream` being its prefix if sites need one.
+    /// The start of a stream. `stream` is the prefix of its sites, if they need one.
     pub(crate) fn start(stream: Option<&'s str>) -> Self {
         let path = stream.unwrap_or_default().to_owned();
         Self { stream, path, ends: Vec::new(), layer: -1, recomputing: false, expert: None }
     }
 
-    /// Goes into the node `name`.
+    /// Enters the node `name`.
     pub(crate) fn push(&mut self, name: &str) {
         let inside = self.is_inside();
         self.ends.push(self.path.len());
@@ -32,12 +32,12 @@ impl<'s> Site<'s> {
         self.path.push_str(name);
     }
 
-    /// Leaves the node gone into last.
+    /// Leaves the node that was entered last.
     pub(crate) fn pop(&mut self) {
         self.path.truncate(self.ends.pop().unwrap_or_default());
     }
 
-    /// Whether a path here has a name before the next.
+    /// Returns true if a dot must precede the next name of the path.
     fn is_inside(&self) -> bool {
         self.stream.is_some() || !self.ends.is_empty()
     }
@@ -47,47 +47,47 @@ impl<'s> Site<'s> {
         &self.path
     }
 
-    /// −1 for what enters block 0, i for block i, N after the last block.
+    /// The layer: −1 for the input of block 0, i for block i, N after the last block.
     pub fn layer(&self) -> i64 {
         self.layer
     }
 
-    /// How many nodes it is in: 1 for those of the stream itself.
+    /// The depth of nesting: 1 for the nodes of the stream itself.
     pub fn depth(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether this is a node of the stream itself, not one inside a block.
+    /// Returns true if this is a node of the stream itself, not one inside a block.
     pub fn is_stream_site(&self) -> bool {
         self.depth() == 1
     }
 
-    /// Whether the forward pass through here repeats one whose results were not kept.
+    /// Returns true if the forward pass is repeated here because its results were not kept.
     pub fn recomputing(&self) -> bool {
         self.recomputing
     }
 
-    /// The stream, if there are several.
+    /// The name of the stream if there are several, else an empty string.
     pub fn stream(&self) -> &str {
         self.stream.unwrap_or_default()
     }
 
-    /// The expert this is in, of the innermost mixture.
+    /// Index of the expert around this site, in the innermost mixture; `None` outside mixtures.
     pub fn expert(&self) -> Option<usize> {
         self.expert
     }
 
-    /// Whether the site is told: of the experts of a mixture only the first is.
+    /// Returns true if the site is reported: of the experts of a mixture, only the first is.
     pub fn is_observed(&self) -> bool {
         self.expert.is_none_or(|expert| expert == 0)
     }
 
-    /// The name of the gains of a norm here: they are tensors of no other name.
+    /// The name of the gains of a norm at this site, to which the stack gives no name of their own.
     pub fn gain(&self) -> String {
         [&self.path, ".gain"].concat()
     }
 
-    /// The name of the biases of a norm here.
+    /// The name of the biases of a norm at this site.
     pub fn bias(&self) -> String {
         [&self.path, ".bias"].concat()
     }

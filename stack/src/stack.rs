@@ -11,20 +11,22 @@ use crate::{Attention, Component, Concat, Head, LearningRates, Mixture, Product,
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stack {
-    /// What the network is called.
+    /// Name of the network.
     pub name: String,
-    /// Run in order; attention may read the output of a stream before its own.
+    /// Streams, run in order; attention may read the output of an earlier stream.
     pub streams: Vec<Stream>,
-    /// Where the backward pass starts and with what.
+    /// The gradient that starts the backward pass: its stream and the correlation of its tokens.
     pub gradient: GradientSeed,
-    /// What turns the end of that stream into logits, if anything does.
+    /// The head, which turns the end of that stream into logits; `None` if the network has no head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
-    /// Of parameters, by name, that do not learn at the common rate. They decide nothing at the start.
+    /// Learning rates, by name, of parameters that do not learn at the common rate. They have no effect at
+    /// initialisation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub learning_rates: BTreeMap<String, LearningRates>,
-    /// Rows of tables and of the head, by name, whose standard deviations differ. The spread of the tensor itself is that of all
-    /// rows together; the loss of a head counts them apart.
+    /// Groups of rows with different standard deviations in tables and in the head, by the name of the tensor. The
+    /// standard deviation of the tensor itself is that of all rows together; the loss of a head treats the groups
+    /// separately.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub row_groups: BTreeMap<String, Vec<RowGroup>>,
 }
@@ -33,7 +35,7 @@ pub struct Stack {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowGroup {
-    /// How many rows there are.
+    /// Number of rows.
     pub rows: usize,
     /// Their standard deviation.
     pub std: f64,
@@ -52,7 +54,7 @@ impl Stack {
         }
     }
 
-    /// Lengths of the rows of all standardised weights, by name.
+    /// Returns the row lengths of all standardised weights, by the name of the weight.
     pub fn standardised(&self) -> BTreeMap<&str, f64> {
         let mut lengths = BTreeMap::new();
         for stream in &self.streams {
@@ -77,15 +79,15 @@ fn collect_standardised<'s>(body: &'s [Node], lengths: &mut BTreeMap<&'s str, f6
 pub struct Stream {
     /// Prefix of its sites when there is more than one stream.
     pub name: String,
-    /// Tokens of a sequence at the source.
+    /// Number of tokens of a sequence at the source.
     pub seq_len: usize,
-    /// What it starts with.
+    /// The input of the stream.
     pub source: Source,
-    /// `embeddings`, `blocks.0` …, `final_norm`: one stream site each.
+    /// Nodes such as `embeddings`, `blocks.0` … and `final_norm`; each is a stream site.
     pub body: Vec<Node>,
 }
 
-/// Independent N(0, 1) entries at the end of a stream, correlated between tokens.
+/// The gradient at the end of a stream: independent N(0, 1) entries, correlated between tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradientSeed {
@@ -95,50 +97,50 @@ pub struct GradientSeed {
     pub correlation: f64,
 }
 
-/// A named operation. The names on the way to a node, joined by dots, are its site's path.
+/// A named operation. The path of its site consists of the names of the nodes around it and its own, joined by dots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Last part of the site's path.
     pub name: String,
-    /// What it does.
+    /// The operation.
     pub op: Op,
 }
 
 impl Node {
-    /// A named operation.
+    /// Creates a node with this name and operation.
     pub fn new(name: impl Into<String>, op: Op) -> Self {
         Self { name: name.into(), op }
     }
 
-    /// A named component that acts on every token alike.
+    /// Creates a node that applies one component.
     pub fn apply(name: impl Into<String>, component: Component) -> Self {
         Self::new(name, Op::Apply(component))
     }
 }
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// One component.
     Apply(Component),
-    /// One after the other; the unit that may be recomputed instead of kept.
+    /// Nodes that run one after the other, such as a block; a chain may be recomputed instead of kept.
     Chain(Vec<Node>),
     /// Weighted sum of chains on a common input.
     Sum(Sum),
     /// Elementwise product of chains on a common input.
     Product(Product),
-    /// Chains on a common input, side by side.
+    /// Chains on a common input, whose outputs are concatenated.
     Concat(Concat),
-    /// Softmax attention between the tokens of a sequence, or of two.
+    /// Softmax attention between the tokens of one or two sequences.
     Attention(Attention),
-    /// Each token goes to a few of many experts.
+    /// A mixture of experts, in which each token goes to a few of many.
     Mixture(Mixture),
 }
 
 impl Op {
-    /// The bodies inside, in the order in which they run.
+    /// Returns the chains inside the operation, in the order in which they run.
     pub fn bodies(&self) -> impl Iterator<Item = &[Node]> {
         (0..).map_while(|index| self.body(index)).map(Vec::as_slice)
     }

@@ -1,10 +1,10 @@
-//! The common result of everything that walks a stack.
+//! The table of results that all interpreters of a stack have in common.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Number;
 
-/// What is told about a site, in the order of the columns.
+/// A quantity that is reported for every site; the variants have the order of the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
     /// E x.
@@ -17,7 +17,7 @@ pub enum Quantity {
     GradVariance,
     /// E over ordered pairs of tokens of g_a g_b, over the gradient variance.
     GradTokenCorrelation,
-    /// E x² − mean² at the first position, the mean being that of the position.
+    /// E x² − mean² at the first position, with the mean of that position.
     VarianceFirst,
     /// E x² − mean² at the last position.
     VarianceLast,
@@ -65,7 +65,7 @@ impl Quantity {
     }
 }
 
-/// A number with what is known of its error.
+/// A number with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The number.
@@ -81,14 +81,14 @@ impl Cell {
     }
 }
 
-/// All quantities of one site; a blank is a quantity that does not exist there.
+/// All quantities of one site; `None` for a quantity that does not exist there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteRow {
-    /// −1 for what enters block 0, i for block i, N after the last block.
+    /// The layer: −1 for the input of block 0, i for block i, N after the last block.
     pub layer: i64,
     /// Path of the site.
     pub site: String,
-    /// Whether the site lies on the stream itself, not inside a block.
+    /// True if the site lies on the stream itself, not inside a block.
     pub is_stream_site: bool,
     /// One cell per [`Quantity`], in the order of [`Quantity::ALL`].
     pub cells: [Option<Cell>; Quantity::ALL.len()],
@@ -106,7 +106,7 @@ impl SiteRow {
     }
 }
 
-/// Gradient of one weight tensor: E (dL/dW)², one sequence.
+/// The gradient of one weight tensor from one sequence: E (dL/dW)².
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightRow {
     /// Layer of the site that uses the tensor.
@@ -115,11 +115,11 @@ pub struct WeightRow {
     pub tensor: String,
     /// Variance of one weight, truncation included.
     pub variance: f64,
-    /// Second moment of one entry of the gradient, summed over the tokens of one sequence.
+    /// Second moment of one entry of the gradient, which is the sum over the tokens of one sequence.
     pub grad_second_moment: Cell,
 }
 
-/// What an interpreter found, in order of depth.
+/// The results of an interpreter, in order of depth.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SiteTable {
     /// One row per site.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A weight tensor of independent entries. Equal names are one tensor.
+/// A weight tensor of independent entries. Equal names denote one tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tensor {
@@ -43,7 +43,7 @@ impl Init {
         Self::Zero
     }
 
-    /// Whether every entry is zero.
+    /// Returns true if every entry is zero.
     pub fn is_zero(&self) -> bool {
         self.variance() <= 0.0
     }
@@ -58,12 +58,12 @@ impl Init {
         }
     }
 
-    /// E w⁴ over the square of the variance: 3 for a normal distribution; none for zeros.
+    /// E w⁴ over the square of the variance: 3 for a normal distribution; `None` for zeros.
     pub fn kurtosis(&self) -> Option<f64> {
         self.standardised_moments().map(|[fourth, ..]| fourth)
     }
 
-    /// E w⁴/σ⁴, E w⁶/σ⁶ and E w⁸/σ⁸; none for zeros.
+    /// E w⁴/σ⁴, E w⁶/σ⁶ and E w⁸/σ⁸; `None` for zeros.
     pub fn standardised_moments(&self) -> Option<[f64; 3]> {
         match *self {
             Self::Zero => None,
@@ -76,7 +76,7 @@ impl Init {
         }
     }
 
-    /// The largest entry there can be, in standard deviations; none of distributions without a bound.
+    /// The largest possible entry, in standard deviations; `None` for zeros and for distributions without a bound.
     pub fn bound(&self) -> Option<f64> {
         match *self {
             Self::Zero | Self::Normal { .. } => None,
@@ -90,7 +90,7 @@ impl Init {
         self.variance().sqrt()
     }
 
-    /// The same distribution with all values multiplied by `factor` ≥ 0.
+    /// Returns the distribution with all values multiplied by `factor` ≥ 0.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match *self {
@@ -102,10 +102,11 @@ impl Init {
     }
 }
 
-/// E z², E z⁴, E z⁶ and E z⁸ of N(0, 1) conditioned on |z| ≤ c, the `cutoff`: E z^2k = (2k − 1)!! S_k/S_0, from the series
-/// of ∫_0^c e^{−z²/2} dz = e^{−c²/2} S_0 by parts: S_k = Σ_{n ≥ k} c^{2n+1}/(2n + 1)!!, no term of which is negative.
+/// E z², E z⁴, E z⁶ and E z⁸ of N(0, 1) conditioned on |z| ≤ c, the `cutoff`: E z^2k = (2k − 1)!! S_k/S_0, from the
+/// series of ∫_0^c e^{−z²/2} dz = e^{−c²/2} S_0 by parts: S_k = Σ_{n ≥ k} c^{2n+1}/(2n + 1)!!, no term of which is
+/// negative.
 fn truncated_moments(cutoff: f64) -> [f64; 4] {
-    // Beyond 12 σ nothing is left to cut.
+    // Beyond 12 σ a cut has no effect.
     let cutoff = cutoff.min(12.0);
     let mut sums = [0.0; 5];
     let (mut n, mut term) = (0, cutoff);
@@ -132,8 +133,8 @@ mod tests {
         }
     }
 
-    /// 2 σ: (3 − (c³ + 3c)·2φ(c)/(2Φ(c) − 1))/variance², recomputed with Python's math.erf; without a cut, 3; of a
-    /// cut near zero, that of a uniform distribution.
+    /// At 2 σ the kurtosis is (3 − (c³ + 3c)·2φ(c)/(2Φ(c) − 1))/variance², recomputed with Python's math.erf. Without a
+    /// cut it is 3, and for a cut near zero it is that of a uniform distribution.
     #[test]
     fn truncated_kurtosis_matches_the_closed_form() {
         for (cutoff, expected) in [(2.0, 2.365_537), (40.0, 3.0), (1e-3, 1.8)] {
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// E w⁶ and E w⁸ of a narrow cut are those of a uniform distribution, of a wide one those of a normal one.
+    /// For a narrow cut E w⁶ and E w⁸ agree with a uniform distribution, for a wide one with a normal distribution.
     #[test]
     fn truncated_moments_lie_between_uniform_and_normal() {
         let moments = |init: Init| init.standardised_moments().expect("it is not zero");

@@ -1,8 +1,8 @@
 //! The only traversal: it knows the structure of a stack and nothing else.
 //!
-//! Forward it runs chains in order and forks at sums, products and attention; backward it runs the
-//! same nodes in exactly the reverse order, so that an interpreter can pair what it observes. A
-//! node the interpreter chose not to keep is run forward again just before its backward pass.
+//! Forward it runs chains in order and forks at sums, products and attention. Backward it runs the same nodes in
+//! exactly the reverse order, so that an interpreter can pair its observations. A node that the interpreter chose not
+//! to keep is run forward again just before its backward pass.
 
 use std::ptr;
 
@@ -26,40 +26,40 @@ pub enum Fan<'s> {
 /// A chain of a fan.
 struct Part<'s> {
     body: &'s [Node],
-    /// The earlier stream it reads instead of the common input.
+    /// Index of the earlier stream that it reads; `None`: it reads the common input.
     memory: Option<usize>,
-    /// Which expert it is.
+    /// Index of the expert, in a mixture.
     expert: Option<usize>,
 }
 
-/// What walks a stack: the predictor carries moments, the engine carries arrays.
+/// An interpreter of a stack: the predictor carries moments, the engine carries arrays.
 ///
-/// Every function is told the [`Site`] of the node it works for; forward it may hold on to what is in the stack.
+/// Every function gets the [`Site`] of its node. Functions of the forward pass may hold references into the stack.
 pub trait Interpreter<'s> {
-    /// What moves forward.
+    /// The signal, which moves forward.
     type Signal: Clone;
-    /// What moves backward.
+    /// The gradient, which moves backward.
     type Gradient;
-    /// What the backward pass of a node needs from its forward pass.
+    /// The data that the backward pass of a node needs from its forward pass.
     type Kept;
-    /// Why a walk may end early.
+    /// The reason why a pass may end early.
     type Error;
 
-    /// The input of a stream.
+    /// Returns the input of a stream.
     fn source(&mut self, at: &Site, stream: &'s Stream) -> Result<Self::Signal, Self::Error>;
-    /// The gradient that reaches the input of a stream.
+    /// Takes the gradient that reaches the input of a stream.
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Self::Gradient) -> Result<(), Self::Error>;
-    /// The gradient at the end of the stream whose output is `output`.
+    /// Returns the gradient at the end of the stream whose output is `output`.
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Self::Signal) -> Result<Self::Gradient, Self::Error>;
 
-    /// A component, forward.
+    /// Applies a component; returns its output and the data for its backward pass.
     fn apply(
         &mut self,
         at: &Site,
         component: &'s Component,
         input: Self::Signal,
     ) -> Result<(Self::Signal, Self::Kept), Self::Error>;
-    /// A component, backward.
+    /// Returns the gradient at the input of a component from the `gradient` at its output.
     fn apply_backward(
         &mut self,
         at: &Site,
@@ -68,9 +68,10 @@ pub trait Interpreter<'s> {
         gradient: Self::Gradient,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// What a part of a fan gets, from the common input or, not the first one, from a memory; all parts before any is walked.
+    /// Returns the input of a part of a fan from `input`: the common input or, for later parts only, the output of an
+    /// earlier stream. Called for all parts before any of them runs.
     fn fork(&mut self, at: &Site, fan: Fan, input: &Self::Signal, part: usize) -> Self::Signal;
-    /// The output of a fan from the outputs of its parts.
+    /// Returns the output of a fan from the outputs of its parts, and the data for its backward pass.
     fn merge(
         &mut self,
         at: &Site,
@@ -78,7 +79,7 @@ pub trait Interpreter<'s> {
         input: Self::Signal,
         parts: Vec<Self::Signal>,
     ) -> Result<(Self::Signal, Self::Kept), Self::Error>;
-    /// The gradient at the output of each part.
+    /// Returns the gradient at the output of each part.
     fn split(
         &mut self,
         at: &Site,
@@ -86,7 +87,7 @@ pub trait Interpreter<'s> {
         kept: &mut Self::Kept,
         gradient: Self::Gradient,
     ) -> Result<Vec<Self::Gradient>, Self::Error>;
-    /// The gradient at the common input from those at the inputs of the parts that read it.
+    /// Returns the gradient at the common input from the gradients at the inputs of the parts that read it.
     fn join(
         &mut self,
         at: &Site,
@@ -95,28 +96,28 @@ pub trait Interpreter<'s> {
         parts: Vec<Self::Gradient>,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// The gradient at the end of a stream, from what has reached it by other ways, if anything, and what reaches it now.
+    /// Returns the gradient at the end of a stream: `sum`, if a gradient has arrived there before, plus `more`.
     fn arrive(&mut self, sum: Option<Self::Gradient>, more: Self::Gradient) -> Result<Self::Gradient, Self::Error>;
 
-    /// How many copies of an expert are run, at most `n_experts`; every copy sees all tokens.
+    /// Returns how many copies of an expert are run, at most `n_experts`. Every copy gets all tokens.
     fn experts(&self, mixture: &Mixture) -> usize {
         mixture.n_experts
     }
 
-    /// Called with the output of every node, in order; of experts, only of the first.
+    /// Called with the output of every node, in order; for experts, only of the first.
     fn observe(&mut self, at: &Site, signal: &Self::Signal);
-    /// Called with the gradient at the output of every node, in the reverse order; of experts, only of
-    /// the first.
+    /// Called with the gradient at the output of every node, in the reverse order; for experts, only of the first.
     fn observe_gradient(&mut self, at: &Site, gradient: &Self::Gradient);
 
-    /// Whether to keep what the backward pass of this node needs; otherwise it is run again, with all inside it.
+    /// Returns true if the data of this node are to be kept for its backward pass. Otherwise the node is run again,
+    /// with all nodes inside it.
     fn keeps(&self, _at: &Site) -> bool {
         true
     }
 }
 
-/// Runs `body`, which reads no memory, forward on `input`, observing nothing: for building a stack that
-/// depends on what flows through its beginning.
+/// Runs `body`, which must read no other stream, forward on `input` without observing anything. It serves to build a
+/// stack that depends on the signal in its first nodes.
 pub fn advance<'s, I: Interpreter<'s>>(
     body: &'s [Node],
     input: I::Signal,
@@ -149,12 +150,12 @@ pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Res
     Ok(())
 }
 
-/// Runs all streams forward only; their outputs.
+/// Runs all streams forward only; returns their outputs.
 pub fn forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<Vec<I::Signal>, I::Error> {
     run_forward(stack, interpreter).map(|(outputs, _)| outputs)
 }
 
-/// The outputs of all streams and what they left behind.
+/// The outputs of all streams and their records for the backward pass.
 type Forward<'s, I> = (Vec<<I as Interpreter<'s>>::Signal>, Vec<Vec<Left<'s, I>>>);
 
 fn run_forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<Forward<'s, I>, I::Error> {
@@ -169,21 +170,21 @@ fn run_forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) ->
     Ok((outputs, tapes))
 }
 
-/// What a node left behind for its backward pass.
+/// The record that a node leaves for its backward pass.
 enum Left<'s, I: Interpreter<'s>> {
     Kept(I::Kept),
-    /// Of this node, which was not kept, only its input.
+    /// Only the input of this node, whose results were not kept.
     Input(&'s Node, I::Signal),
 }
 
 struct Walk<'s, 'i, I: Interpreter<'s>> {
     site: Site<'s>,
     interpreter: &'i mut I,
-    /// The outputs of the streams before.
+    /// The outputs of the earlier streams.
     memories: &'i [I::Signal],
-    /// What has reached their ends so far.
+    /// The gradients at the ends of streams so far; `None` where none has arrived.
     memory_gradients: Vec<Option<I::Gradient>>,
-    /// What nodes left behind, the last one on top, where the backward pass begins.
+    /// The records of nodes in forward order; the backward pass takes them from the end.
     tape: Vec<Left<'s, I>>,
 }
 
@@ -297,7 +298,7 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
         Ok(output)
     }
 
-    /// The outputs of the parts of a fan.
+    /// Returns the outputs of the parts of a fan.
     fn parts(&mut self, fan: Fan<'s>, input: &I::Signal) -> Result<Vec<I::Signal>, I::Error> {
         let count = self.count(fan);
         let inputs: Vec<I::Signal> = (0..count)
@@ -337,14 +338,14 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
         self.interpreter.join(&self.site, fan, kept, inputs)
     }
 
-    /// Takes the site into a part; the expert it was in before.
+    /// Moves the site into a part; returns the expert it was in before.
     fn enter(&mut self, part: &Part) -> Option<usize> {
         let outer = self.site.expert;
         self.site.expert = part.expert.or(outer);
         outer
     }
 
-    /// Number of parts.
+    /// Returns the number of parts of a fan.
     fn count(&self, fan: Fan) -> usize {
         match fan {
             Fan::Sum(sum) => sum.branches.len(),

@@ -1,4 +1,5 @@
-//! Branches of two linear maps in MLPs, x + W₂ φ(W₁ x): prediction and sampled networks, and the rules of schemes.
+//! Branches of two linear maps in MLPs, x + W₂ φ(W₁ x): predictions compared with sampled networks, and the rules of
+//! schemes.
 
 use sigprop::Sites;
 use sigprop::architecture::{Architecture, Format};
@@ -11,7 +12,8 @@ use crate::support::{assert_within, compared};
 const SHAPE: &str = "kind = 'mlp'\nresidual = true\nbranch_depth = 2\nn_layers = 8\nd_model = 128\nseq_len = 8\n\
                      activation = 'relu'\n";
 
-/// Eight blocks of width 128, 96 inside a branch: within 2 % and four standard errors of 96 networks.
+/// Eight blocks of width 128, among them branches of width 96. The tolerance is 2 % and four standard errors of 96
+/// networks.
 #[test]
 fn branches_of_two_maps_are_those_of_sampled_networks() {
     const PART: f64 = 0.02;
@@ -32,7 +34,7 @@ fn assembled(scheme: &str) -> Stack {
     assemble(&architecture, &scheme, &Input::Correlation(0.0), &Run::default()).expect("a stack").stack
 }
 
-/// Standard deviation of a weight, and factor on the branch of block 0.
+/// The standard deviation of a weight, and the factor on the branch of block 0.
 fn start(scheme: &str, weight: &str) -> (f64, f64) {
     let (mut std, mut factor) = (None, None);
     assembled(scheme).change(|named| match named {
@@ -43,8 +45,9 @@ fn start(scheme: &str, weight: &str) -> (f64, f64) {
     (std.expect("the weight exists"), factor.expect("the branch exists"))
 }
 
-/// Zhang et al. 2019: L^(−1/(2m − 2)) times He's std for the first of m = 2 maps in L branches, 0 for the last; He et al.
-/// 2015: gain √2 where ReLU follows, 1 for the other; Bachlechner et al. 2021: branches of factor 0.
+/// The rules of three papers. Zhang et al. 2019: L^(−1/(2m − 2)) times He's std for the first of m = 2 maps in L
+/// branches, 0 for the last. He et al. 2015: gain √2 where ReLU follows, 1 for the other. Bachlechner et al. 2021:
+/// branches of factor 0.
 #[test]
 fn schemes_know_the_first_map_of_a_branch_from_the_last() {
     let he = (2.0_f64 / 128.0).sqrt();

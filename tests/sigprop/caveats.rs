@@ -1,4 +1,5 @@
-//! Where a rule's validity ends, and only there, the result says so: which kind, the site, what was met.
+//! A prediction has a caveat exactly where the validity of a rule ends. The caveat names its kind, the site and the
+//! value that exceeds the limit.
 
 use sigprop::architecture::Architecture;
 use sigprop::assemble::{Input, Run, assemble};
@@ -8,7 +9,7 @@ use sigprop_stack::{Activation, Attention, Component, Gaussian, Mask, Node, Norm
 
 use crate::support::{activation, gaussian_stack, linear, norm, residual, stack};
 
-/// The caveat of this kind stands at `site` of the first stack, with a size, and nowhere in the second.
+/// Asserts that the first stack has one caveat of this kind, at `site` and with a size, and the second stack has none.
 fn assert_fires(kind: &str, site: &str, outside: &Stack, inside: &Stack) {
     let found = |stack: &Stack| {
         let caveats = predict(stack, Sites::Stream).expect("the stack is valid").caveats;
@@ -21,7 +22,7 @@ fn assert_fires(kind: &str, site: &str, outside: &Stack, inside: &Stack) {
     assert_eq!(found(inside), [], "{kind}");
 }
 
-/// Names are unique, and what a reader needs is there.
+/// Names are unique, and every kind has the texts that a reader needs.
 #[test]
 fn kinds_explain_themselves() {
     let mut names: Vec<&str> = CaveatKind::ALL.iter().map(|kind| kind.name).collect();
@@ -59,7 +60,7 @@ fn attending(source: Source, score_std: f64, change: impl Fn(&mut Attention)) ->
 
 fn plain(_: &mut Attention) {}
 
-/// Normalised branches of this `scale` beside the stream, each dropped one time in ten.
+/// Normalised branches of this `scale` added to the stream, each dropped with probability 0.1.
 fn dropping(blocks: usize, scale: f64) -> Stack {
     let block = |i: usize| {
         let branch = vec![norm("norm", NormKind::RmsNorm), linear(&format!("map{i}"), 64, 64, 1.0)];
@@ -69,7 +70,7 @@ fn dropping(blocks: usize, scale: f64) -> Stack {
     gaussian_stack(64, 1.0, 4, (0..blocks).map(block).chain(last).collect())
 }
 
-/// Ever larger branches, which are too many for each way to keep and drop them to be walked.
+/// Ever larger branches. There are too many combinations of kept and dropped branches to follow each one.
 #[test]
 fn branches_that_are_most_of_a_stream_and_dropped() {
     let growing = |blocks: usize| {
@@ -84,13 +85,14 @@ fn branches_that_are_most_of_a_stream_and_dropped() {
     assert_fires("averaged_branches", "sum4", &growing(30), &growing(3));
 }
 
-/// All three are dropped in one sequence of a thousand, where the norm stretches what is left.
+/// All three branches are dropped in one sequence of a thousand. There the norm scales up the small remaining stream.
 #[test]
 fn sequences_that_are_few_and_have_most_of_the_gradients() {
     assert_fires("rare_sequences", "sum2", &dropping(3, 100.0), &dropping(3, 1.0));
 }
 
-/// MLPs whose second moments differ from network to network, by a part and by a factor.
+/// MLPs whose second moments fluctuate between networks, by a fraction (`second_order`) and by a factor
+/// (`infinite_width`).
 #[test]
 fn signals_that_fluctuate() {
     let layers = |width: usize| {
@@ -112,7 +114,7 @@ fn activations_of_what_is_not_gaussian() {
     assert_fires("mean_at_activation", "second", &twice(Vec::new()), &through);
 }
 
-/// What a norm without ε makes of nothing is no number, and where is said.
+/// A norm without ε maps zero to NaN. The error names the site.
 #[test]
 fn norms_of_zero() {
     let of = |eps| {
@@ -134,7 +136,7 @@ fn sharp_attention() {
     assert_fires("sharp_attention", "heads", &at(20.0), &at(1.0));
 }
 
-/// Streams that are mostly what causal attention put out, and scores of them that are sharp.
+/// Streams that consist mostly of outputs of causal attention, and sharp scores computed from them.
 #[test]
 fn sharp_scores_of_averages() {
     let at = |qk: &str| {

@@ -33,7 +33,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A network that is predicted and sampled in no time.
+/// A network that is predicted and sampled quickly.
 const SMALL: [&str; 8] = ["--layers", "2", "--width", "64", "--seq-len", "16", "--vocab", "100"];
 
 fn command(arguments: &[&str]) -> Command {
@@ -42,7 +42,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A program that does not see the settings of whoever runs the tests.
+/// A program that does not inherit the settings of the person who runs the tests.
 pub(crate) fn undisturbed(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_remove("NO_COLOR");
@@ -60,7 +60,7 @@ fn small(subcommand: &str, arguments: &[&str]) -> Output {
     run(&[&[subcommand], SMALL.as_slice(), arguments].concat())
 }
 
-/// Standard output of a run that must succeed.
+/// The standard output of a run that must succeed.
 fn stdout(output: &Output) -> &str {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     text(&output.stdout)
@@ -78,7 +78,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(stdout(output)).expect("output is JSON")
 }
 
-/// The message of a run that must be refused, with nothing on standard output.
+/// The message of a run that must be refused with nothing on standard output.
 fn refused(output: &Output) -> &str {
     let message = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{message}");
@@ -102,7 +102,7 @@ fn written(folder: &TempDir, name: &str, contents: &[u8]) -> String {
     path
 }
 
-/// The beginning of a stack of chains in chains.
+/// The beginning of a stack file of nested chains.
 fn nested(depth: usize) -> String {
     let source = r#"{"gaussian": {"width": 8, "variance": 1, "correlation": 0}}"#;
     let chain = r#"{"name": "deeper", "op": {"chain": ["#;

@@ -1,4 +1,4 @@
-//! The classic cases, as the comparison of schemes judges them.
+//! The classic cases, judged by the comparison of schemes.
 
 use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement, Positions};
 use sigprop::assemble::Input;
@@ -14,7 +14,7 @@ fn summary(setting: &Setting, scheme: &str) -> Summary {
     candidates.into_iter().next().expect("one scheme").outcome.expect("the scheme is defined")
 }
 
-/// Encoders that read random ids, so that tokens start distinct.
+/// Encoders that read random ids, so that tokens are distinct at the start.
 fn encoder(n_layers: usize, norm_placement: NormPlacement) -> Setting {
     let architecture = Architecture { n_layers, norm_placement, d_model: 256, seq_len: 128, ..Architecture::default() };
     Setting { input: Input::Uniform, ..Setting::from(architecture) }
@@ -41,8 +41,8 @@ fn post_ln_xavier_learns_unevenly() {
     assert_eq!(post.verdict.worst().map(|worst| worst.kind), Some(Kind::Collapse));
 }
 
-/// De & Smith 2020, Kedia et al. 2024: the variance of a Pre-LN stream grows linearly, so that its gradient falls like
-/// one over the depth, steeply at the input and hardly at the end: no explosion.
+/// De & Smith 2020, Kedia et al. 2024: the variance of a Pre-LN stream grows linearly. Its gradient therefore falls
+/// like one over the depth, steeply at the input and hardly at the end: no explosion.
 #[test]
 fn pre_ln_xavier_grows_linearly() {
     let pre = summary(&encoder(192, NormPlacement::Pre), "xavier");
@@ -80,8 +80,9 @@ fn a_thousand_blocks_are_healthy_with_deepnorm_and_dslm() {
     }
 }
 
-/// Scores of variance 16 between 1024 keys: E ΣA² = 0.273 was sampled (project notes), 1/0.273 = 3.66 tokens; heads of
-/// 1024 leave nothing of the scatter of finite ones. Of variance 400: fewer than two.
+/// Scores of variance 16 between 1024 keys: sampling gave E ΣA² = 0.273 (project notes), 1/0.273 = 3.66 tokens. With
+/// `d_head` 1024 the fluctuations of finite heads are negligible. At variance 400 a query attends to fewer than two
+/// tokens.
 #[test]
 fn sharp_scores_lose_their_entropy() {
     let scaled = |scale: f64| {
@@ -103,14 +104,14 @@ fn sharp_scores_lose_their_entropy() {
     finding(&scaled(1.0), Kind::Attends);
 }
 
-/// OLMo's N(0, 0.02) with norms at the ends of branches: every branch has variance 1 whatever the weights, so that a
-/// small embedding is drowned at once and the stream then grows by two per block.
+/// OLMo's N(0, 0.02) with norms at the ends of branches: every branch has variance 1 whatever the weights are. A small
+/// embedding is drowned at once, and the stream then grows by two per block.
 #[test]
 fn reordered_norm_drowns_small_embeddings() {
     let mut setting = encoder(16, NormPlacement::Reordered);
     let shape = &mut setting.architecture;
     (shape.norm, shape.activation, shape.biases) = (Some(NormChoice::Rmsnorm), Activation::Swiglu, false);
-    // What norms add under the root would keep the first branches, of almost nothing, below 1.
+    // The first branches are almost zero, so the default ε of the norms would keep their outputs below 1.
     (shape.positions, shape.causal, shape.norm_eps) = (Positions::Rotary, true, 1e-20);
     setting.options = Options::from(Sites::Stream);
     let olmo = summary(&setting, "normal:0.02");
@@ -120,8 +121,8 @@ fn reordered_norm_drowns_small_embeddings() {
     assert!(forward.text.ends_with("linearly"), "{forward:?}");
 }
 
-/// Radford et al. 2019: 0.02/√(2 · blocks) in the maps that write to the stream takes a factor of 2 · blocks off what
-/// they add.
+/// Radford et al. 2019: 0.02/√(2 · blocks) in the maps that write to the stream divides the variance that they add by 2
+/// · blocks.
 #[test]
 fn gpt2_with_and_without_residual_scaling() {
     let architecture =

@@ -1,4 +1,4 @@
-//! Stochastic depth: what a mask does to the level of a whole sequence, and gradients that know of it.
+//! Stochastic depth: the effect of a mask on the level of a whole sequence, and the gradients that depend on it.
 
 use sigprop::Sites;
 use sigprop::agreement::{Compared, Comparison};
@@ -18,36 +18,39 @@ fn of(rows: &[Comparison], quantity: Quantity) -> impl Iterator<Item = &Comparis
     rows.iter().filter(move |row| row.quantity == Compared::Site(quantity))
 }
 
-/// Gradients of a branch are those of networks that keep it, whose streams are longer and whose tokens are more alike.
+/// Gradients of a branch are averages over networks that keep it. In these the stream is longer and the tokens are more
+/// correlated.
 /// Not reached: gradients of queries are 12 % too large, of attention weights 11 % too small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn gradients_know_which_branches_are_kept() {
-    /// Of variances of ln |x|² of 0.02 per mask; up to 9 % beyond noise where a token's own length alone was answered to.
+    /// For variances of ln |x|² of 0.02 per mask. Errors were up to 9 % beyond noise when gradients responded only to a
+    /// token's own length.
     const WITHIN: f64 = 0.02;
     assert_within(WITHIN, of(&rows("", "dslm", Sites::All, 2000), Quantity::GradVariance), 50);
 }
 
-/// Behind small embeddings the first branches are most of the stream; with a variance of lengths in place of sequences that keep
-/// and drop them gradients were up to 62 % too small, ± up to 34 % off.
+/// After small embeddings the first branches are most of the stream, so sequences that keep and that drop them are
+/// followed separately. With one variance of lengths in their place, gradients were up to 62 % too small and ± up to
+/// 34 % off.
 /// Not reached: at the embeddings 6.5 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
 fn branches_that_are_most_of_the_stream_are_told_apart() {
-    /// 2.5 % at two standard errors was the most that 3000 networks showed.
+    /// The largest error of 3000 networks was 2.5 %, at two standard errors.
     const WITHIN: f64 = 0.02;
     let rows = rows("", "xavier", Sites::Stream, 3000);
     assert_within(WITHIN, of(&rows, Quantity::GradVariance), 4);
     assert_within(WITHIN, of(&rows, Quantity::LnGradVarianceStd), 4);
 }
 
-/// Their masks and what they answer to lengths cancel (± 45 to 170 % too large if they did not), whether all tokens are alike or
-/// every position is followed.
+/// The fluctuations of the masks and the responses of gradients to lengths partly cancel; without that, ± would be 45
+/// to 170 % too large. This holds both if all tokens are exchangeable and if every position is followed.
 /// Not reached: ± of the last block 15 % too small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn masks_stray_gradients_less_than_each_by_itself() {
-    /// 0.7 % beyond noise was the most that 1000 to 2000 networks showed.
+    /// The largest error of 1000 to 2000 networks was 0.7 % beyond noise.
     const WITHIN: f64 = 0.02;
     for (text, scheme) in [("", "dslm"), ("norm_placement = 'post'", "xavier"), ("causal = true", "gpt2")] {
         assert_within(WITHIN, of(&rows(text, scheme, Sites::Stream, 1000), Quantity::LnGradVarianceStd), 4);

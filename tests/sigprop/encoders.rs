@@ -1,5 +1,4 @@
-//! Whole encoders of width 256 on Gaussian tokens: no fitted constants, absolute levels, forward and
-//! backward.
+//! Whole encoders of width 256 on Gaussian tokens: absolute levels without fitted constants, forward and backward.
 
 use sigprop::agreement::{Compared, Comparison, compare, summarise};
 use sigprop::architecture::Architecture;
@@ -10,7 +9,7 @@ use sigprop_stack::Quantity;
 
 use crate::support::{assert_within, compared, sample_stream};
 
-/// Scheme, architecture file, blocks.
+/// Scheme, architecture file and number of blocks of each encoder.
 const CASES: [(&str, &str, usize); 8] = [
     ("xavier", "activation = 'relu'", 12),
     ("xavier", "activation = 'gelu'", 12),
@@ -22,10 +21,10 @@ const CASES: [(&str, &str, usize); 8] = [
     ("deepnorm", "norm_placement = 'post'", 24),
 ];
 
-/// What 95 % of the cells must keep: 1 %, or three standard errors.
+/// The tolerance for 95 % of the cells: 1 %, or three standard errors if that is more.
 const CLOSE: f64 = 0.01;
 const ERRORS: f64 = 3.0;
-/// R² of logarithms, where they span more than 1.
+/// The least R² of logarithms that span more than 1.
 const R2: f64 = 0.999;
 
 fn comparisons(scheme: &str, file: &str, blocks: usize, replicates: usize) -> Vec<Comparison> {
@@ -37,8 +36,8 @@ fn comparisons(scheme: &str, file: &str, blocks: usize, replicates: usize) -> Ve
     compare(&predicted.table, &sample_stream(&assembled.stack, replicates).table, replicates)
 }
 
-/// Cells further off than [`CLOSE`] and [`ERRORS`] allow, and all cells. A covariance has the errors
-/// of its correlation and of its variance.
+/// The number of cells further off than [`CLOSE`] and [`ERRORS`] allow, and the number of all cells. A covariance has
+/// the errors of its correlation and of its variance.
 fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
     let relative = |site: &str, quantity: Quantity| {
         let row = comparisons.iter().find(|row| row.site == site && row.quantity == Compared::Site(quantity));
@@ -54,7 +53,7 @@ fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
             Compared::Site(Quantity::GradTokenCorrelation) => {
                 row.std_error.value().hypot(row.observed.value() * relative(&row.site, Quantity::GradVariance))
             }
-            // At single positions there is no more to see than on average.
+            // Single positions show nothing that the average does not.
             Compared::Site(
                 Quantity::Mean
                 | Quantity::VarianceFirst
@@ -76,7 +75,7 @@ fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
     (far, all)
 }
 
-/// How far one network strays: within this part of it and so many standard errors.
+/// The tolerance for the ± of one network: this share of it, and this number of standard errors.
 const SPREAD: f64 = 0.3;
 const SPREAD_ERRORS: f64 = 4.0;
 
@@ -85,7 +84,8 @@ fn assert_agreement(cases: &[(&str, &str, usize)], replicates: usize) {
     for (scheme, file, blocks) in cases {
         let rows = comparisons(scheme, file, *blocks, replicates);
         for (quantity, fit) in summarise(&rows).quantities {
-            // A single position is 128 times noisier than their average, a standard deviation noisier still.
+            // A single position is 128 times noisier than the average over positions, and a standard deviation is
+            // noisier still.
             let name = quantity.name();
             let averaged = !["_first", "_last", "_std"].iter().any(|end| name.ends_with(end));
             let spans = averaged && fit.ln_range.is_some_and(|range| range > 1.0);
@@ -103,14 +103,14 @@ fn assert_agreement(cases: &[(&str, &str, usize)], replicates: usize) {
     assert!(20 * far <= all, "{far} of {all} cells are off by more than 1 % and three standard errors");
 }
 
-/// Three of the eight, shallower.
+/// Three of the eight encoders, with fewer blocks.
 #[test]
 fn shallow_encoders_agree() {
     let shallow: Vec<(&str, &str, usize)> = [0, 3, 6].map(|i| (CASES[i].0, CASES[i].1, 5)).to_vec();
     assert_agreement(&shallow, 24);
 }
 
-/// Standardised values, attention outputs and feed-forward maps.
+/// Encoders whose values, attention outputs and feed-forward maps are standardised.
 #[test]
 fn encoders_with_standardised_weights_agree() {
     let cases = ["activation = 'relu'", "activation = 'gelu'"].map(|file| ("standardised", file, 5));
@@ -124,7 +124,7 @@ fn eight_encoders_agree() {
     assert_agreement(&CASES, 64);
 }
 
-/// Post-LN makes copies of all tokens, as far as f64 can tell.
+/// Post-LN makes all tokens copies of each other, within the precision of f64.
 #[test]
 fn copies_of_one_token_have_predictions() {
     for activation in ["relu", "gelu"] {
@@ -136,13 +136,13 @@ fn copies_of_one_token_have_predictions() {
         let scheme = Scheme::parse("xavier").expect("known");
         let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
         let table = predict(&stack, Sites::Stream).expect("a prediction").table;
-        // Sampled over six of 48 such blocks: about 0.5; it grows as the root of the depth.
+        // Six of 48 such blocks were sampled: about 0.5. The value grows as the square root of the depth.
         let std = table.sites[0].get(Quantity::LnGradVarianceStd).expect("it strays").value.value();
         assert!(std < 4.0, "{activation}: {std}");
     }
 }
 
-/// A hundred blocks have a prediction, whatever the scheme, weights included.
+/// A hundred blocks have a prediction with every scheme, weights included.
 #[test]
 fn deep_encoders_have_predictions() {
     for scheme in ["xavier", "kaiming", "deepnorm", "dslm", "uniform:1"] {
@@ -161,8 +161,9 @@ fn deep_encoders_have_predictions() {
     }
 }
 
-/// Waves make neighbours more alike than strangers, which queries and keys see: with one cosine for all pairs gradients of
-/// queries were 49 and 56 % too small, with all pairs followed 1.6 and 11.1 ± 0.8 % (the largest; 6000 networks).
+/// Sinusoidal positions make neighbours more correlated than distant tokens, and queries and keys depend on that. With
+/// one cosine for all pairs, gradients of queries were 49 and 56 % too small. With all pairs followed they were 1.6 and
+/// 11.1 ± 0.8 % too small (the largest; 6000 networks).
 /// Not reached: queries are 12 %, attention weights 16 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
@@ -174,8 +175,9 @@ fn sinusoidal_positions_are_told_apart() {
     assert_within(WITHIN, gradients, 20);
 }
 
-/// Values of a memory are much like what they are averaged to, along which norms behind attention leave nothing of gradients:
-/// gradients of probabilities were 64 % too large, and with them, through masks, those of queries and keys.
+/// The values of an encoder's memory are correlated with their averages. Norms after attention remove the gradient
+/// along these averages: without this effect, gradients of probabilities were 64 % too large, and through attention
+/// dropout also those of queries and keys.
 #[test]
 fn gradients_of_cross_attention_know_its_outputs() {
     const WITHIN: f64 = 0.02;
@@ -188,8 +190,9 @@ fn gradients_of_cross_attention_know_its_outputs() {
     assert_within(WITHIN, gradients.filter(|row| row.site.ends_with("cross_attention.softmax")), 1);
 }
 
-/// Gradients arrive at the end of an encoder with those terms of order 1/width that its readers add, and keys and values share
-/// some along their input: at infinite width they are 7 % too small here, as they were reported.
+/// Gradients at the end of an encoder include the terms of order 1/width that its readers add, and the common part of
+/// the gradients of keys and values along their input. The values of infinite width, which were reported once, are 7 %
+/// too small here.
 #[test]
 fn gradients_at_the_end_of_an_encoder_know_finite_width() {
     const WITHIN: f64 = 0.02;

@@ -1,4 +1,5 @@
-//! The second-order expansion about infinite width beside sampled networks, of widths where terms of order 1/width are a tenth.
+//! The second-order expansion about infinite width, compared with sampled networks at widths where terms of order
+//! 1/width are a tenth.
 
 use rayon::prelude::*;
 use sigprop::agreement::{Compared, Comparison, compare};
@@ -14,10 +15,11 @@ use crate::support::{
 };
 
 const REPLICATES: usize = 3000;
-/// α of 6e-5 per number.
+/// Corresponds to α = 6e-5 per number.
 const LARGEST_Z: f64 = 4.0;
 
-/// The largest error beyond `LARGEST_Z` standard errors, relative or of a correlation, and the site that has it.
+/// The largest error beyond `LARGEST_Z` standard errors and its site. Errors of correlations are absolute, others
+/// relative.
 fn largest(table: &SiteTable, sampled: &SiteTable) -> (f64, String) {
     let told = |quantity| {
         [Quantity::TokenCorrelation, Quantity::GradTokenCorrelation, Quantity::Variance, Quantity::GradVariance]
@@ -38,7 +40,8 @@ fn largest(table: &SiteTable, sampled: &SiteTable) -> (f64, String) {
     largest
 }
 
-/// Asserts that the theory is within `tolerance`, and the theory of infinite width at least `without` off.
+/// Asserts that the expansion is within `tolerance`, and that the theory of infinite width is off by at least
+/// `without`.
 fn check(name: &str, body: Vec<Node>, seq_len: usize, [tolerance, without]: [f64; 2]) {
     check_stack(name, &gaussian_stack(WIDTH, 1.0, seq_len, body), [tolerance, without]);
 }
@@ -59,7 +62,7 @@ fn blocks(count: usize, block: impl Fn(&str) -> Vec<Node>) -> Vec<Node> {
     (0..count).flat_map(|index| block(&format!("{index}"))).collect()
 }
 
-/// x → A φ(B x).
+/// A feed-forward network x → A φ(B x).
 fn network(name: &str, function: Activation) -> Vec<Node> {
     vec![
         linear(&format!("{name}.in"), WIDTH, 2 * WIDTH, 1.0),
@@ -123,7 +126,7 @@ fn gated_networks() {
     check("gated", body, 8, [0.02, 0.03]);
 }
 
-/// Narrow heads, and as many tokens as half the width.
+/// Encoders with narrow heads, and half as many tokens as features.
 #[test]
 fn encoders() {
     let text = "n_layers = 2\nd_model = 32\nn_heads = 2\nseq_len = 16\nvocab_size = 100";
@@ -138,7 +141,8 @@ fn encoders() {
     }
 }
 
-/// Rows of one length are not quite Gaussian, which is left out: 1.5 % a map at this width.
+/// Standardised rows have a fixed length and are not quite Gaussian. The expansion neglects this: 1.5 % per map at this
+/// width.
 #[test]
 fn standardised_weights() {
     let body = blocks(1, |name| {
@@ -151,8 +155,8 @@ fn standardised_weights() {
     check("standardised", body, 8, [0.02, 0.025]);
 }
 
-/// Masks, ids, rotations, experts, two streams: networks that nobody has looked at have numbers wherever the theory of infinite width
-/// has, which of scores of a variance of thousands may say that gradients are negative.
+/// Masks, ids, rotations, experts, two streams: random networks have finite numbers wherever the theory of infinite
+/// width has positive gradients. With score variances of thousands that theory may give negative gradients.
 #[test]
 fn networks_of_all_kinds_are_followed() {
     let cases = Suite::Random.cases(false, 9);
@@ -171,8 +175,8 @@ fn networks_of_all_kinds_are_followed() {
     assert!(followed.count() > 40);
 }
 
-/// Two segments, whose length is drawn, where slopes tell positions apart: queries near the border see both, and have twice the gradients
-/// of those that see the same pairs anywhere.
+/// Two segments of random length, with slopes that distinguish positions. Queries near the border see both segments and
+/// have twice the gradients of queries that see the same pairs at any position.
 #[test]
 fn segments_by_position_are_followed() {
     const WITHIN: f64 = 0.05;
@@ -190,8 +194,8 @@ fn segments_by_position_are_followed() {
     assert_within(WITHIN, rows.iter().filter(is_told), 20);
 }
 
-/// An attention after maps with biases is computed at every block, one without is interpolated on a grid: with negligible biases the
-/// predictions are equal.
+/// Attention after maps with biases is computed at every block. Without biases it is interpolated on a grid. With
+/// negligible biases the two predictions are equal.
 #[test]
 fn attentions_on_a_grid_are_those_that_are_not() {
     const LEVELS: f64 = 1e-3;
@@ -216,7 +220,7 @@ fn attentions_on_a_grid_are_those_that_are_not() {
             for quantity in Quantity::ALL {
                 let (Some(one_value), Some(other)) = (one.value(quantity), other.value(quantity)) else { continue };
                 let (one_value, other) = (one_value.value(), other.value());
-                // Of correlations the difference, of others the share.
+                // Errors of correlations are absolute, all others relative.
                 let (unit, tolerance) = match quantity {
                     Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => (1.0, CORRELATIONS),
                     Quantity::LnVarianceStd | Quantity::LnGradVarianceStd => (one_value, SPREADS),

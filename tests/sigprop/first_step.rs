@@ -1,8 +1,9 @@
-//! First updates: predicted, and taken by sampled networks that run again with the stepped weights.
+//! First updates: predicted, and compared with sampled networks that run again after the update.
 //!
-//! Steps are of fourth order in signals and neglect that sizes stray together: a relative term of order 1/width at each
-//! linear map that a signal passes. A chain of n maps is given n/width for it, and four standard errors for sampling.
-//! Learning rates are so small that outputs move by 1e-3 at most: what is cubic in them is below 1e-5.
+//! Updates are of fourth order in the signals. The prediction neglects that the sizes of these factors fluctuate
+//! together: a relative term of order 1/width at each linear map on the way of a signal. A chain of n maps has a
+//! tolerance of n/width for this, and four standard errors for sampling.
+//! Learning rates are so small that outputs change by 1e-3 at most: terms of third order are below 1e-5.
 
 use std::collections::BTreeMap;
 use std::f64::consts::FRAC_PI_2;
@@ -26,7 +27,8 @@ fn options() -> Options {
     Options { steps: true, ..Sites::Stream.into() }
 }
 
-/// Whatever is off beyond what is neglected, `low` to `high`, and sampling.
+/// A message if the error is outside `low` to `high`, the range of the neglected terms, by more than the sampling
+/// error; `None` if it is not.
 fn failure(what: &str, ln: f64, Cell { value, std_error }: Cell, [low, high]: [f64; 2]) -> Option<String> {
     let error = (ln - value.ln_abs()).exp_m1();
     let noise = 4.0 * std_error.value() / value.value();
@@ -34,11 +36,11 @@ fn failure(what: &str, ln: f64, Cell { value, std_error }: Cell, [low, high]: [f
     is_off.then(|| format!("{what}: off by {error:+.3}, four standard errors {noise:.3}"))
 }
 
-/// Whose steps are known to be told too large.
+/// A weight whose updates are known to be predicted too large.
 const SECOND_QUERIES: &str = "blocks.1.attention.heads.query.weight";
 
-/// E Δy² of every linear map that tells it, E |G|, and the loss after the step, beside sampled ones. E |G| is between
-/// that of one product of Gaussians and that of many.
+/// Compares with sampled networks: E Δy² of every linear map that has a prediction, E |G|, and the drop of the loss.
+/// E |G| lies between its values for one product of Gaussians and for many.
 fn assert_steps(
     stack: &Stack,
     replicates: usize,
@@ -67,7 +69,8 @@ fn assert_steps(
             assert_eq!(row.output_change.is_some(), is_told(optimizer, tensor), "{optimizer:?}, {tensor}");
             let what = format!("{optimizer:?}, {tensor}");
             let ln = row.output_change.map(|change| 2.0 * change.ln_abs());
-            // Their gradients are 7 % too large, their steps under SGD 13 % at width 128 and 23 % at 64 (docs/first-update.md).
+            // Gradients of these weights are 7 % too large, their updates under SGD 13 % at width 128 and 23 % at 64
+            // (docs/first-update.md).
             let known = if optimizer == Optimizer::Sgd && tensor == SECOND_QUERIES { term } else { 0.0 };
             failures.extend(ln.and_then(|ln| failure(&what, ln, change, [-term, term + known])));
             if optimizer == Optimizer::Adam {
@@ -79,7 +82,7 @@ fn assert_steps(
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Three maps, up, down and end, of which down has this `gain`.
+/// Three maps: up, down with this `gain`, and end.
 fn assert_steps_of_feed_forward_blocks(map: fn(&str, usize, usize, f64) -> Node, gain: f64) {
     for width in [64, 256] {
         let branch = vec![
@@ -99,13 +102,13 @@ fn steps_of_feed_forward_blocks_are_predicted() {
     assert_steps_of_feed_forward_blocks(linear, 2.0);
 }
 
-/// Steps of standardised weights move what is used of them.
+/// Updates of the drawn weights change the standardised weights, which the map uses.
 #[test]
 fn steps_of_standardised_weights_are_predicted() {
     assert_steps_of_feed_forward_blocks(standardised, 1.7);
 }
 
-/// Eight maps: value, attention output, feed-forward in and out, of two blocks.
+/// Encoders of eight maps: value, attention output, feed-forward in and out, in two blocks.
 #[test]
 fn steps_of_encoders_are_predicted() {
     for width in [64, 128] {
@@ -120,8 +123,9 @@ fn steps_of_encoders_are_predicted() {
     }
 }
 
-/// What muP promises: under Adam the output of a network with four times the width changes as much, within 8/width of
-/// its eight maps; in the standard parametrisation more than twice as much (embeddings twice, hidden maps four times).
+/// The promise of muP: under Adam the output of a network with four times the width changes equally, within 8/width for
+/// its eight maps. In the standard parametrisation it changes more than twice as much (embeddings twice, hidden maps
+/// four times).
 #[test]
 fn sampled_functions_change_alike_under_mup() {
     let [mup, standard] = ["mup:sigma=0.125,width=64", "xavier"].map(|scheme| {
@@ -142,9 +146,10 @@ fn sampled_functions_change_alike_under_mup() {
     assert!(ln > 2f64.ln() - noise, "standard: {ln} ± {noise}");
 }
 
-/// The same predicted, with the head and its loss, from width 4096 to 16384. What features add by themselves is at most
-/// (π/2) tokens/width of what tokens have in common; standard steps grow at least fourfold (Adam).
-/// σ is such that logits are small: their variance, 0.1, falls with the width, which muP leaves out.
+/// The predicted counterpart of the test above, with the head and its loss, from width 4096 to 16384. The contribution
+/// of features by themselves is at most (π/2) tokens/width of the contribution that tokens have in common. Standard
+/// updates grow at least fourfold (Adam). σ is chosen for small logits: their variance, 0.1, falls with the width,
+/// which muP neglects.
 #[test]
 fn predicted_steps_are_alike_under_mup() {
     let neglected = FRAC_PI_2 * 48.0 / 4096.0;
@@ -166,7 +171,8 @@ fn predicted_steps_are_alike_under_mup() {
         let mut told = 0;
         for (narrow, wide) in narrow.rows.iter().zip(&wide.rows) {
             let [Some(before), Some(after)] = [narrow, wide].map(|row| row.relative_output_change) else { continue };
-            // Gradients of scores are sums of independent terms at the start: √width where steps wait for width.
+            // At the start, gradients of scores are sums of independent terms and grow as √width. The rates of muP for
+            // SGD assume growth as width, so these changes fall as 1/√width.
             let waits = optimizer == Optimizer::Sgd && narrow.tensor.ends_with("query.weight");
             let growth = after.ln_abs() - before.ln_abs() + if waits { 2f64.ln() } else { 0.0 };
             assert!(growth.abs() < neglected, "{optimizer:?}, {}: {growth}", narrow.tensor);
@@ -200,10 +206,10 @@ fn encoder(architecture: &Architecture, scheme: &str) -> Stack {
     assemble(architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack
 }
 
-/// Of networks so wide that nothing is left of what finite width adds.
+/// Networks so wide that the correction of finite width is negligible.
 #[test]
 fn theories_agree_where_networks_are_wide() {
-    /// The width is multiplied by this, and what falls with it.
+    /// The factor on the width. Terms of order 1/width fall by this factor.
     const WIDER: usize = 1 << 17;
     let input = Input::Correlation(0.3);
     for causal in [false, true] {
@@ -236,7 +242,7 @@ fn steps_beyond_f32_are_told() {
     assert!(matches!(&error, MeasureError::Overflow { site } if site == "huge"), "{error}");
 }
 
-/// Prints the tables of docs/first-update.md; no map is further off than they say.
+/// Prints the tables of docs/first-update.md, and asserts that no map is further off than documented.
 #[test]
 #[ignore = "three minutes"]
 #[expect(clippy::print_stdout, reason = "the tables are what it is for")]
@@ -274,7 +280,7 @@ fn documented_steps() {
     }
 }
 
-/// ln E Δy² of every linear map that tells it.
+/// Predicted ln E Δy² of every linear map that has a prediction.
 fn output_changes(stack: &Stack, optimizer: Optimizer) -> BTreeMap<String, f64> {
     let prediction = predict(stack, options()).expect("the stack is valid");
     let rows = FirstUpdate::of(&prediction, (stack, None), optimizer, RATE).rows;

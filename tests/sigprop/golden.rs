@@ -1,8 +1,8 @@
-//! Numbers that stay put: what is predicted of every preset, and under every scheme, is what was committed.
+//! Golden numbers: the predictions of every preset and under every scheme equal the committed ones.
 //!
 //! Sites inside blocks, weights and steps of small networks are in `golden/inside.rs`.
 //!
-//! `SIGPROP_GOLDEN=write` writes them anew. Whoever does so explains it in CHANGELOG under *Numbers changed*.
+//! `SIGPROP_GOLDEN=write` writes the numbers anew. Whoever does so explains it in CHANGELOG under *Numbers changed*.
 
 mod inside;
 mod table;
@@ -18,9 +18,9 @@ use sigprop::{Options, Sites, predict};
 use sigprop_stack::{Quantity, SiteRow, SiteTable, Stack};
 use table::Table;
 
-/// Tokens of a sequence: few, so that all networks take seconds.
+/// The number of tokens of a sequence, small so that all networks take seconds.
 const TOKENS: usize = 16;
-/// What a scheme gets for every argument that must be given.
+/// The value of every required argument of a scheme.
 const ARGUMENT: f64 = 0.1;
 
 const TABLE: Table = Table {
@@ -29,14 +29,14 @@ const TABLE: Table = Table {
     numbers: &["ln_variance", "token_correlation", "ln_grad_variance", "grad_token_correlation"],
 };
 
-/// A network that is followed.
+/// A network whose predictions are committed.
 struct Network {
     name: String,
     scheme: Scheme,
     stack: Stack,
 }
 
-/// Every preset under the scheme it brings; every scheme on plain encoders of each kind on which it is defined.
+/// Every preset under its own scheme, and every scheme on plain encoders of each kind for which it is defined.
 fn networks() -> Vec<Network> {
     let presets = PRESETS.iter().map(|preset| {
         let mut architecture = Architecture { seq_len: TOKENS, ..preset.architecture() };
@@ -71,7 +71,7 @@ fn networks() -> Vec<Network> {
     presets.chain(schemes).filter_map(network).collect()
 }
 
-/// Every network, on so many threads.
+/// Predicts every network on this number of threads.
 fn tables(networks: &[Network], threads: usize) -> Vec<SiteTable> {
     let options = Options::from(Sites::Stream);
     let table = |network: &Network| match predict(&network.stack, options) {
@@ -82,7 +82,8 @@ fn tables(networks: &[Network], threads: usize) -> Vec<SiteTable> {
     pool.install(|| networks.iter().map(table).collect())
 }
 
-/// What enters the first block of every stream, a block in the middle, and the last.
+/// The sites with committed numbers: the input of the first block of every stream, a block in the middle, and the last
+/// block.
 fn chosen(stack: &Stack) -> Vec<String> {
     let several = stack.streams.len() > 1;
     let sites = stack.streams.iter().flat_map(|stream| {
@@ -95,7 +96,7 @@ fn chosen(stack: &Stack) -> Vec<String> {
     sites.collect()
 }
 
-/// What is committed of a site.
+/// The committed numbers of a site.
 fn numbers(row: &SiteRow) -> Vec<Option<f64>> {
     let ln = |quantity| row.value(quantity).map(|number| number.ln_abs());
     let plain = |quantity| row.value(quantity).map(|number| number.value());

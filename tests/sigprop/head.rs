@@ -1,4 +1,4 @@
-//! Cross-entropy at initialisation, beside a small network sampled by hand in f64.
+//! Cross-entropy at initialisation, compared with a small network computed by hand in f64.
 
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, StandardNormal};
@@ -14,7 +14,7 @@ const VOCABULARY: usize = 40;
 const TOKENS: usize = 6;
 const HEAD_STD: f64 = 0.15;
 
-/// x ↦ norm(W norm(x)) ↦ logits, of tokens of correlation 0.3.
+/// The network x ↦ norm(W norm(x)) ↦ logits, on tokens of correlation 0.3.
 fn network() -> Stack {
     let [start, end] = ["start", "end"].map(|name| norm(name, NormKind::RmsNorm));
     gaussian_stack(WIDTH, 1.0, TOKENS, vec![start, linear("map", WIDTH, WIDTH, 1.0), end])
@@ -38,13 +38,13 @@ fn dot(a: &Vector, b: &Vector) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// RMSNorm and what it divides by.
+/// The RMSNorm of x, and its divisor.
 fn normalised(x: &Vector) -> (Vector, f64) {
     let size = (dot(x, x) / WIDTH as f64 + 1e-5).sqrt();
     (x.map(|entry| entry / size), size)
 }
 
-/// Loss, |dL/d head|² and |dL/d map|² of one network, forward and backward by hand.
+/// Loss, |dL/d head|² and |dL/d map|² of one network, computed forward and backward by hand.
 fn sample(generator: &mut Xoshiro256PlusPlus) -> [f64; 3] {
     let map: Vec<Vector> = (0..WIDTH).map(|_| normal(generator, (WIDTH as f64).powf(-0.5))).collect();
     let head: Vec<Vector> = (0..VOCABULARY).map(|_| normal(generator, HEAD_STD)).collect();
@@ -78,7 +78,7 @@ fn sample(generator: &mut Xoshiro256PlusPlus) -> [f64; 3] {
     [loss, square(&d_head), square(&d_map)]
 }
 
-/// Two-sided at α = 1e-3 over the three numbers.
+/// A two-sided test at α = 1e-3 over the three numbers.
 #[test]
 fn loss_and_gradients_agree_with_a_network_by_hand() {
     const NETWORKS: usize = 4000;

@@ -1,4 +1,4 @@
-//! The laws of the layout: who may see whom, and that a component has one name.
+//! Rules of the layout: which parts may use which, and one name per component.
 
 mod circles;
 
@@ -9,7 +9,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Names of the Rust files in a folder, without `mod`.
+/// The names of the Rust files in a folder, without `mod`.
 pub(crate) fn names(folder: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(root().join(folder)).expect("the folder exists");
     entries
@@ -43,7 +43,7 @@ fn a_component_has_one_name() {
     }
 }
 
-/// The Rust files below a folder with their texts, but for those below paths that are `left_out`.
+/// The Rust files below a folder with their texts, without the paths in `left_out`.
 fn sources(folder: &str, left_out: &[&str]) -> Vec<(PathBuf, String)> {
     let (mut folders, mut sources) = (vec![root().join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -63,7 +63,7 @@ fn sources(folder: &str, left_out: &[&str]) -> Vec<(PathBuf, String)> {
     sources
 }
 
-/// The theory of infinite width depends on nothing but itself and mathematics.
+/// The theory of infinite width depends only on itself and on mathematics.
 #[test]
 fn the_mean_field_cannot_see_finite_width() {
     for (path, text) in sources("src/mean_field", &[]) {
@@ -75,7 +75,7 @@ fn the_mean_field_cannot_see_finite_width() {
     }
 }
 
-/// Only the command puts prediction and measurement side by side.
+/// Only the command combines predictions with measurements.
 #[test]
 fn the_library_cannot_see_the_engine() {
     for (path, text) in sources("src", &["src/cli", "src/main.rs"]) {

@@ -1,4 +1,5 @@
-//! What finite width adds vanishes where networks are wide; positions of one theory beside others.
+//! The correction of finite width vanishes in wide networks. The choice of positions does not change the predictions of
+//! one theory.
 
 use std::f64::consts::PI;
 
@@ -11,9 +12,9 @@ use sigprop_stack::{Component, ConcatPart, Linear, Node, Op, PositionBias, Quant
 
 use crate::support::sample_stream;
 
-/// What widths are multiplied by.
+/// The factor on widths.
 const WIDER: usize = 1 << 17;
-/// How many times as many heads there are: the others are wider.
+/// The factor on the number of heads. Heads are wider by the rest of [`WIDER`].
 const MORE_HEADS: usize = 1 << 8;
 
 /// A network with `factor` times as many features and the same gains.
@@ -79,7 +80,8 @@ fn widen(body: &mut [Node], factor: usize) {
     }
 }
 
-/// How far two predictions are apart: relative of moments, absolute of means in units of deviations and of correlations.
+/// The differences of two predictions: absolute for correlations and for means in units of the standard deviation,
+/// relative for moments.
 fn differences(a: &Prediction, b: &Prediction) -> Vec<(f64, String)> {
     let mut differences = Vec::new();
     for (row, other) in a.table.sites.iter().zip(&b.table.sites) {
@@ -139,7 +141,7 @@ fn both(name: &str, stack: &Stack) -> [Prediction; 2] {
 fn mlps_are_those_of_infinite_width() {
     for word in Activation::WORDS {
         let activation: Activation = word.parse().expect("a word");
-        // What grows like x² strays by a factor even so wide.
+        // Activations that grow as x² fluctuate by a factor even at this width.
         if activation.is_gated() || matches!(activation, Activation::Relu2 | Activation::Xielu) {
             continue;
         }
@@ -148,7 +150,8 @@ fn mlps_are_those_of_infinite_width() {
     }
 }
 
-/// Without skip connections gradients grow by π/(π − 1) per layer of ReLU (Yang et al. 2019, section 4), whatever the weights are.
+/// Without skip connections gradients grow by π/(π − 1) per layer of ReLU (Yang et al. 2019, section 4) for all
+/// weights.
 #[test]
 fn batch_norms_explode_as_published() {
     for scheme in ["kaiming", "normal:0.3"] {
@@ -165,13 +168,14 @@ fn batch_norms_explode_as_published() {
     }
 }
 
-/// Sites of the attention weights apart: what gradients have along values goes with the number of heads.
+/// Sites of attention weights are not compared: the part of their gradients along the values depends on the number of
+/// heads.
 #[test]
 fn encoders_are_those_of_infinite_width() {
     let plain = || Architecture { n_layers: 6, d_model: 128, seq_len: 16, ..Architecture::default() };
     for placement in [NormPlacement::Pre, NormPlacement::Post, NormPlacement::Sandwich] {
         let schemes: &[&str] = match placement {
-            // With small weights its tokens are copies but for rounding errors behind the first block.
+            // With small weights the tokens are copies after the first block, up to rounding errors.
             NormPlacement::Sandwich => &["pytorch"],
             _ => &["gpt2", "dslm", "pytorch"],
         };
@@ -195,7 +199,7 @@ fn causal_encoders_are_those_of_infinite_width() {
     }
 }
 
-/// Slopes on both sides, in windows too, a learned token before others.
+/// Slopes in both directions, also in windows, and a learned token in front of the sequence.
 #[test]
 fn what_tells_positions_apart_is_that_of_infinite_width() {
     let plain = || Architecture { n_layers: 4, d_model: 128, seq_len: 32, ..Architecture::default() };
@@ -210,8 +214,8 @@ fn what_tells_positions_apart_is_that_of_infinite_width() {
     for positions in [alibi, rotary] {
         let architecture =
             Architecture { n_layers: 2, d_model: 128, n_heads: Some(4), d_ff: Some(512), positions, ..vision.clone() };
-        // What scores send back has a product of three factors, which takes a covariance as one of two; of biases of rotated keys
-        // little is left.
+        // Gradients through scores contain a product of three factors, for which the theory of infinite width
+        // approximates a covariance. Biases of rotated keys have almost no gradient.
         let [infinite, finite] = both("a class token", &stack(&architecture, "gpt2", &input));
         for (difference, text) in differences(&infinite, &finite) {
             let is_of_scores = text.contains("query") || text.contains("key");
@@ -224,7 +228,7 @@ fn what_tells_positions_apart_is_that_of_infinite_width() {
     }
 }
 
-/// Masks of dropout in attention, forward and backward.
+/// Encoders with dropout masks in attention, forward and backward.
 #[test]
 fn encoders_in_training_are_those_of_infinite_width() {
     let run = Run { grad_correlation: 0.2, train: true, ..Run::default() };
@@ -237,7 +241,7 @@ fn encoders_in_training_are_those_of_infinite_width() {
     }
 }
 
-/// Coarser positions beside all of them.
+/// Graded positions are compared with all positions.
 #[test]
 fn graded_positions_are_like_all() {
     let architecture =
@@ -256,8 +260,9 @@ fn mean_field() -> Options {
     Options { theory: Theory::MeanField, ..Options::from(Sites::All) }
 }
 
-/// Rows of ids that repeat, alone in the embeddings, at score variances up to 3: what is sharp saturates as groups of unlike size do.
-/// Without the last position, whose key one query sees: given ids know it from the 64 there.
+/// Rows of repeated ids, which occur only in the embeddings, at score variances up to 3: the sharp part of a row
+/// saturates as groups of different size do. The last position is left out, because one query alone sees its key: with
+/// given ids, its number comes from the 64 ids there.
 #[test]
 fn sharp_rows_of_repeated_ids_are_those_of_infinite_width() {
     let plain =
@@ -274,7 +279,7 @@ fn sharp_rows_of_repeated_ids_are_those_of_infinite_width() {
     }
 }
 
-/// Both are the derivative of scores by the same product.
+/// Both gradients are derivatives of the same product, the scores.
 #[test]
 fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
     let architecture = Architecture {
@@ -295,8 +300,9 @@ fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
     }
 }
 
-/// Fourteen blocks without norms behind a causal mask: score variances from 10⁻⁵ to 10⁶, tokens from unlike to copies. Levels of the
-/// stream within 5 % of sampled ones, correlations within 0.005, and gradients, which few networks decide, within a factor of e³.
+/// Fourteen blocks without norms, with a causal mask: score variances from 10⁻⁵ to 10⁶, tokens from distinct to copies.
+/// Levels of the stream are within 5 % of sampled ones and correlations within 0.005. Gradients, which few networks
+/// dominate, are within a factor of e³.
 #[test]
 fn attention_that_explodes_is_as_sampled() {
     let plain = Architecture { n_layers: 14, d_model: 256, n_heads: Some(4), seq_len: 32, ..Architecture::default() };
@@ -318,7 +324,7 @@ fn attention_that_explodes_is_as_sampled() {
     }
 }
 
-/// One token, few of them, all with one id, scores of any size.
+/// Very short sequences, a single id, scores of any size.
 #[test]
 fn everything_is_a_number_at_the_ends() {
     for seq_len in [1, 2, 3, 16] {

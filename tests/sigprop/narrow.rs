@@ -1,5 +1,5 @@
-//! Narrow encoders with few tokens, where how alike the tokens of one network happen to be decides how large they are: a
-//! term of order 1/width that stays with the stream. (What gradients make of it: docs/accuracy.md.)
+//! Narrow encoders with few tokens. Their token correlation fluctuates between networks, and the size of the tokens
+//! fluctuates with it: a term of order 1/width that stays with the stream. (The effect on gradients: docs/accuracy.md.)
 
 use sigprop::agreement::{Compared, Comparison, compare};
 use sigprop::architecture::{Architecture, Format};
@@ -16,7 +16,8 @@ use crate::support::{
 };
 
 const REPLICATES: usize = 3000;
-/// α of 6e-5 per number, of which there are 8. Without what networks stray together, they were 3 to 9 off.
+/// Corresponds to α = 6e-5 per number, of which there are 8. Without the joint fluctuations of lengths and
+/// correlations, they were 3 to 9 standard errors off.
 const LARGEST_Z: f64 = 4.0;
 
 #[test]
@@ -39,8 +40,8 @@ fn tokens_that_are_alike_are_large() {
     }
 }
 
-/// Sandwich norms of small branches, whose variance is not far above ε, and tokens that are almost copies from the first
-/// branch on. Neglected are terms of the order of 1/(tokens · heads) in attention's own output: 1/32 here.
+/// Sandwich norms of small branches, whose variance is not far above ε, and tokens that are almost copies from the
+/// first branch on. Terms of order 1/(tokens · heads) in the output of attention are neglected: 1/32 here.
 #[test]
 fn almost_copies_differ_as_much_as_predicted() {
     const NEGLECTED: f64 = 1.0 / 32.0;
@@ -64,9 +65,10 @@ fn almost_copies_differ_as_much_as_predicted() {
     assert_eq!(seen, 3);
 }
 
-/// Uncorrelated tokens behind a norm, whose gradients are alike: gradients at queries, keys and values, and at the
-/// embeddings. Neglected are terms of order 1/width beyond those that are known (queries and keys 0.8 ± 0.2 % low), of which
-/// attention and a norm are given 2/width; without what gradients know of sharp rows and long tokens queries and keys are 11 % high.
+/// Uncorrelated tokens after a norm, with correlated gradients: gradients at queries, keys and values, and at the
+/// embeddings. Terms of order 1/width beyond the known ones are neglected (queries and keys 0.8 ± 0.2 % too small); the
+/// tolerance for attention and a norm is 2/width. Without the effect of sharp rows and long tokens on gradients,
+/// queries and keys are 11 % too large.
 #[test]
 fn gradients_know_sharp_rows_and_long_tokens() {
     const REPLICATES: usize = 500;
@@ -84,11 +86,12 @@ fn gradients_know_sharp_rows_and_long_tokens() {
     }
 }
 
-/// Gradients of weights where pairs of tokens decide: differences of tokens of which masks make a part (without what
-/// masks do to their directions query and key weights are a third too large), and uncorrelated tokens under gradients
-/// that are alike, where tokens that happen to be alike have gradients more alike (without that query weights are 12 %,
-/// those of the feed-forward network 5 % too small; gains of norms were three times as large). Neglected are terms of
-/// order 1/width, of which the differences of attention's outputs are given 10/width.
+/// Gradients of weights that are dominated by pairs of tokens. In the first case, masks make a part of the differences
+/// of tokens: without their effect on the directions of differences, query and key weights are a third too large. In
+/// the second case, tokens are uncorrelated and gradients are correlated, more so for tokens that happen to be
+/// correlated: without this effect, query weights are 12 % and those of the feed-forward network 5 % too small, and
+/// gains of norms were three times as large. Terms of order 1/width are neglected; the tolerance is 10/width, because
+/// of the differences of attention's outputs.
 #[test]
 fn weights_know_which_tokens_happen_to_be_alike() {
     const REPLICATES: usize = 400;
@@ -121,9 +124,9 @@ fn weights_know_which_tokens_happen_to_be_alike() {
     }
 }
 
-/// Keys and values answer to products of tokens, which the gains of the norm before them meet (without that they are 8 % too
-/// small, 4 % behind a causal mask), and gradients of the softmax know what values share with the output (9 and 6 % too large).
-/// Given 2 % for what is of higher order in the scores.
+/// Keys and values respond to products of tokens, and the gains of the norm before them collect this response (without
+/// it they are 8 % too small, 4 % with a causal mask). Gradients of the softmax depend on the common part of values and
+/// output (without it they are 9 and 6 % too large). The tolerance is 2 % for terms of higher order in the scores.
 /// Not reached: 7 % too small.
 #[test]
 #[should_panic(expected = "norm.gain")]
@@ -151,8 +154,9 @@ fn gains_meet_products_of_tokens_and_the_softmax_knows_the_output() {
     }
 }
 
-/// What pairs of tokens that happen to be alike make of their gradients goes back through layers as far as it was there before them:
-/// weights of the first layer are 16 % too large where all of it does. Told 3 to 6 % too large, as samples of other seeds say.
+/// Pairs of tokens that happen to be correlated contribute to their gradients. This contribution passes back through a
+/// layer only as far as the tokens were correlated before the layer: if all of it did, weights of the first layer would
+/// be 16 % too large. Predictions are 3 to 6 % too large, as samples of other seeds show.
 #[test]
 fn layers_make_tokens_alike_by_themselves() {
     const NEGLECTED: f64 = 0.06;
@@ -168,9 +172,10 @@ fn layers_make_tokens_alike_by_themselves() {
     assert_within(NEGLECTED, rows.iter().filter(|row| row.site.ends_with("linear.weight")), 8);
 }
 
-/// Gains of queries and of keys stand in the same products, so that their gradients are equal. They are told 1 to 5.2 % apart, as
-/// gradients at queries and at keys are; without what keys have together along themselves, and with a symmetric T, 12 %.
-/// Not reached: 7 % of difference.
+/// Gains of queries and of keys multiply the same products, so their gradients are equal. Predictions differ by 1 to
+/// 5.2 %, as do gradients at queries and at keys. Without the common part of the gradients of keys along the keys, and
+/// with a symmetric T, the difference is 12 %.
+/// Not reached: a difference of 7 %.
 #[test]
 #[should_panic(expected = "xavier")]
 fn gains_of_queries_and_keys_collect_the_same() {
@@ -190,8 +195,8 @@ fn gains_of_queries_and_keys_collect_the_same() {
     }
 }
 
-/// Attention's outputs differ by what queries differ in, and a third of that is of order 1/width: keys lean towards the
-/// query. Given 2 % for 1/width² and the d_head of 64; a pull that knows nothing of 1/tokens is 6 % off.
+/// Outputs of attention differ because queries differ, and a third of their difference is of order 1/width: keys lean
+/// towards the query. The tolerance is 2 % for 1/width² and the d_head of 64. A pull that ignores 1/tokens is 6 % off.
 #[test]
 fn keys_lean_towards_the_query() {
     const REPLICATES: usize = 1500;
@@ -203,8 +208,9 @@ fn keys_lean_towards_the_query() {
     assert!((expected / got - 1.0).abs() < 0.02 + LARGEST_Z * noise / got, "{expected} {got} ± {noise}");
 }
 
-/// A gated network on a stream that strays by ±40 %, for the norm before it met a variance near ε: both factors are large
-/// in the same networks. Without that E y² is 8 % too small, and what tokens differ in 8 % too large.
+/// A gated network on a stream that fluctuates by ±40 %, because the norm before it had an input variance near ε: both
+/// factors are large in the same networks. Without this effect, E y² is 8 % too small, and the differences of tokens
+/// are 8 % too large.
 #[test]
 fn factors_of_one_input_grow_together() {
     const REPLICATES: usize = 2000;
@@ -219,12 +225,13 @@ fn factors_of_one_input_grow_together() {
     assert!((expected / got - 1.0).abs() < LARGEST_Z * noise / got, "{expected} {got} ± {noise}");
 }
 
-/// Twelve blocks: norms divide networks whose tokens are alike by more, and gradients answer to that. Without it the gradient at
-/// the embeddings is 5.6 % too small (Pre-LN). With Post-LN, whose gradients become alike, cosines of gradients answer too, and
-/// lose less along the signals of others and along (1, …, 1): correlations were up to 0.016 too large.
+/// Twelve blocks. Norms divide by more in networks with more correlated tokens, and gradients respond to that. Without
+/// this effect, the gradient at the embeddings is 5.6 % too small (Pre-LN). With Post-LN, gradients become correlated:
+/// their cosines respond too, and gradients lose less along the signals of other tokens and along (1, …, 1). Without
+/// that, correlations were up to 0.016 too large.
 #[test]
 fn gradients_answer_to_how_alike_tokens_are() {
-    /// What of the correlations is not known.
+    /// The neglected part of the correlations.
     const NEGLECTED: f64 = 0.004;
     let text = |norm_placement: &str| {
         format!(
@@ -249,8 +256,9 @@ fn gradients_answer_to_how_alike_tokens_are() {
     );
 }
 
-/// Networks whose tokens are more alike have smaller gradients, and weights collect products of both: without that weights of
-/// values and of attention's outputs are 3 % too large (DSLM) and 4 to 5 % in the first blocks of Post-LN.
+/// Networks with more correlated tokens have smaller gradients, and weights collect products of both. Without this
+/// effect, weights of values and of attention's outputs are 3 % too large (DSLM), and 4 to 5 % in the first blocks of
+/// Post-LN.
 #[test]
 fn weights_collect_less_where_alike_tokens_have_smaller_gradients() {
     const REPLICATES: usize = 6000;
@@ -280,9 +288,10 @@ fn weights_collect_less_where_alike_tokens_have_smaller_gradients() {
     }
 }
 
-/// Norms behind branches that see the stream itself, which strays by ±30 %: gradients inside know what the skip makes of its
-/// scale, and what attention's queries, keys and values make of it stays together. Without that weights of queries and keys
-/// are 37, of values 12 % too large. Given 3 % for terms of second order, twice that where keys meet queries.
+/// Norms after branches that read the stream itself, which fluctuates by ±30 %. Gradients inside a branch depend on the
+/// effect of the skip connection on the scale of the stream, and the effects of this scale on queries, keys and values
+/// occur together. Without this, weights of queries and keys are 37 %, of values 12 % too large. The tolerance is 3 %
+/// for terms of second order, and twice that for weights of queries and keys.
 #[test]
 fn branches_know_what_others_make_of_their_scale() {
     const REPLICATES: usize = 2000;
@@ -305,9 +314,9 @@ fn branches_know_what_others_make_of_their_scale() {
     assert_eq!(seen, 9);
 }
 
-/// One head of 64 on 32 normalised, uncorrelated tokens of width 64, score variance 1: beside a score that is far from its
-/// average less is left of such a token for other directions, and its norm does not stray with its query. Without that gradients
-/// at queries are 3, at keys 5 % too large. Given 1 % for 1/width².
+/// One head of 64 on 32 normalised, uncorrelated tokens of width 64, score variance 1. If the score of such a token is
+/// far from its average, less of the token is left for other directions, and its norm does not fluctuate with its
+/// query. Without this, gradients at queries are 3 %, at keys 5 % too large. The tolerance is 1 % for 1/width².
 #[test]
 fn far_scores_leave_less_of_normalised_tokens() {
     const REPLICATES: usize = 3000;
@@ -325,9 +334,9 @@ fn far_scores_leave_less_of_normalised_tokens() {
     }
 }
 
-/// Behind a mask, key weights collect sharp rows of long queries, and of queries that happen to be alike where gradients have the
-/// correlation ¼, which query weights know, too. Without that key weights are 12, query weights 2.5 % too small. Given 2 % for
-/// 1/width².
+/// Key weights collect sharp rows of long queries after a mask. They also collect queries that happen to be correlated
+/// where gradients have the correlation ¼, and so do query weights. Without this, key weights are 12 %, query weights
+/// 2.5 % too small. The tolerance is 2 % for 1/width².
 /// Not reached: 12 % too small.
 #[test]
 #[should_panic(expected = "key.weight")]
@@ -361,9 +370,10 @@ fn key_weights_know_long_queries_behind_masks() {
     }
 }
 
-/// Six causal blocks that make tokens alike: what tokens differ in strays as values do, which masks average, not by scores three
-/// times over, and queries meet differences of keys and of values: without that their gradients are 32 % too small in the last
-/// block. Given a fifth for what gradients at the output have to do with it.
+/// Six causal blocks that make tokens correlated. Differences of tokens fluctuate as values do, which masked rows
+/// average, not by scores three times over, and queries depend on differences of keys and of values. Without this,
+/// their gradients are 32 % too small in the last block. The tolerance is a fifth, for the relation of gradients at the
+/// output to these fluctuations.
 #[test]
 fn differences_stray_behind_masks() {
     const REPLICATES: usize = 3000;
@@ -377,9 +387,10 @@ fn differences_stray_behind_masks() {
     assert!((ratio - 1.0).abs() < NEGLECTED + LARGEST_Z * noise, "{ratio} ± {noise}");
 }
 
-/// What gradients of pairs that happen to be alike have in common reaches what is before the sums of the stream, and what branches
-/// make of their input is met beside others: told 4 % too small at most; the feed-forward network's maps were 11 and 12 %, the gains
-/// of its norm 14 % too small, those of the patches 8 %.
+/// Gradients of pairs that happen to be correlated have a common part. It passes the sums of the stream, and the
+/// responses of branches to their input combine with those of other branches. Predictions are 4 % too small at most.
+/// Without this, the feed-forward network's maps were 11 and 12 %, the gains of its norm 14 %, and the patches' maps
+/// 8 % too small.
 #[test]
 fn responses_of_pairs_pass_sums() {
     const NEGLECTED: f64 = 0.04;
@@ -392,8 +403,9 @@ fn responses_of_pairs_pass_sums() {
     assert_within(NEGLECTED, rows.iter().filter(|row| met.contains(&row.site.as_str())), met.len());
 }
 
-/// Where positions are told apart correlations stray as they do elsewhere, and activations that bend make tokens more alike: without
-/// it they were 0.015 to 0.018 less so, now 0.005 to 0.010 more (3000 networks, ± 0.002).
+/// Where positions are followed one by one, correlations fluctuate as they do elsewhere, and the curvature of
+/// activations makes tokens more correlated. Without this effect, correlations were 0.015 to 0.018 too small; now they
+/// are 0.005 to 0.010 too large (3000 networks, ± 0.002).
 #[test]
 fn activations_bend_correlations_behind_masks() {
     const NEGLECTED: f64 = 0.006;
@@ -409,8 +421,8 @@ fn activations_bend_correlations_behind_masks() {
     assert!(seen >= 4, "{seen} numbers");
 }
 
-/// Gains before maps of uniform entries meet less of what activations make of their input than before Gaussian ones. Told 1 and 6 %
-/// too large; 28 % of uniform ones where both are taken alike.
+/// Gains before maps of uniform entries collect less of the effect of activations on their input than gains before
+/// Gaussian ones. Predictions are 1 and 6 % too large. If both are treated alike, uniform ones are 28 % too large.
 /// Not reached: 25 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
@@ -425,8 +437,8 @@ fn gains_know_uniform_maps() {
     }
 }
 
-/// Gains of DyT multiply what is tanh of a signal, and meet gradients entry by entry as those of other norms do: told within 3 %; 14
-/// and 17 % too small as products of averages.
+/// Gains of DyT multiply the tanh of a signal, and are correlated with gradients entry by entry, as those of other
+/// norms are. Predictions are within 3 %. As products of averages they are 14 and 17 % too small.
 /// Not reached: 13 to 19 % too small.
 #[test]
 #[should_panic(expected = "numbers")]
@@ -439,8 +451,9 @@ fn gains_of_dyt_meet_entries() {
     assert_within(NEGLECTED, rows.iter().filter(|row| row.site.ends_with("norm.gain")), 5);
 }
 
-/// Behind norms of queries and keys scores are those of spheres, and rows all as sharp: told within 7 %; before correlated gradients
-/// gains were 17 and 20 % too small, key weights 13 %, told as of Gaussian keys.
+/// After norms of queries and keys, scores are products of vectors on spheres, and all rows are equally sharp.
+/// Predictions are within 7 %. With the rule for Gaussian keys and correlated gradients, gains were 17 and 20 %, key
+/// weights 13 % too small.
 /// Not reached: gains of norms of queries are 20 %, of keys 39 % too small.
 #[test]
 #[should_panic(expected = "numbers")]
@@ -454,8 +467,9 @@ fn queries_and_keys_behind_norms() {
     assert_within(NEGLECTED, rows.iter().filter(|row| told.iter().any(|site| row.site.ends_with(site))), 4);
 }
 
-/// Where no norm begins a branch, tokens that are long have small gradients by way of the stream: maps of squares and gains behind
-/// them were 6 and 7 % too large, and where DyT stands before them squares 3 %, of streams whose lengths it counted twice.
+/// If no norm begins a branch, long tokens have small gradients through the stream. Without this effect, maps after
+/// products and gains behind them were 6 and 7 % too large. After DyT, products were 3 % too large, because the length
+/// of the stream was counted twice.
 #[test]
 fn longer_tokens_have_smaller_gradients_beside_the_stream() {
     const NEGLECTED: f64 = 0.006;
@@ -474,8 +488,9 @@ fn longer_tokens_have_smaller_gradients_beside_the_stream() {
     }
 }
 
-/// What branches share has directions of its own, not those of narrow patches: squares of tokens, 0.036 to 0.042 alike, are told
-/// within 0.0012; 0.0033 and 0.0035 too alike if all is drawn as differences are.
+/// The common part of branches has directions of its own, not those of narrow patches. Correlations of squares of
+/// tokens, 0.036 to 0.042, are predicted within 0.0012. If all parts are sampled like differences, they are 0.0033 and
+/// 0.0035 too large.
 #[test]
 fn branches_share_directions_of_their_own() {
     const NEGLECTED: f64 = 0.0014;
@@ -500,7 +515,7 @@ fn site<'a>(table: &'a SiteTable, name: &str) -> &'a SiteRow {
     table.sites.iter().find(|row| row.site.ends_with(name)).expect("a site")
 }
 
-/// What is predicted over what was sampled, and the relative standard error of that.
+/// The ratio of the prediction to the sampled value, and its relative standard error.
 fn beside([predicted, sampled]: [&SiteTable; 2], name: &str, quantity: Quantity) -> (f64, f64) {
     let [expected, got] = [predicted, sampled].map(|table| *site(table, name).get(quantity).expect("told of the site"));
     (expected.value.ratio(&got.value), got.std_error.ratio(&got.value))
@@ -512,12 +527,13 @@ fn apart(table: &SiteTable, name: &str) -> (f64, f64) {
     (1.0 - cell.value.value(), cell.std_error.value())
 }
 
-/// Gradients of normalised keys add up to nothing, and those before the norm to what pairs that happen to be alike leave.
-/// Not reached: key biases before norms are taken to collect nothing.
+/// Gradients of normalised keys sum to zero. Those before the norm sum to the contribution of pairs that happen to be
+/// correlated.
+/// Not reached: gradients of key biases before norms are predicted as zero.
 #[test]
 #[should_panic(expected = "numbers")]
 fn biases_before_norms_of_keys_collect_what_pairs_leave() {
-    /// Of the last blocks, known to 8 %; 80 to 84 % too small without.
+    /// For the last blocks, which are known to 8 %. Without the contribution of pairs they are 80 to 84 % too small.
     const WITHIN: f64 = 0.25;
     let text = "n_layers = 8\nd_model = 128\nn_heads = 2\nseq_len = 32\nvocab_size = 1000\nqk_norm = 'projection'";
     let rows = compared(text, "xavier", (&Input::Uniform, &Run::default()), Sites::All, 300);
@@ -525,8 +541,8 @@ fn biases_before_norms_of_keys_collect_what_pairs_leave() {
     assert_within(WITHIN, rows.iter().filter(of_biases).filter(|row| row.layer >= 4), 4);
 }
 
-/// Entries that are masked, or multiplied by large factors, are so in signals and in gradients, together with what activations make of
-/// them: gradients before eight layers were 20 % too large with one after the other.
+/// Masks and large factors multiply the same entries in signals and in gradients, together with the effects of
+/// activations. With one effect after the other, gradients before eight layers were 20 % too large.
 /// Not reached: 14 to 21 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
@@ -544,8 +560,8 @@ fn masked_entries_share_their_draws() {
     assert_within(NEGLECTED, rows.iter().filter(gradient), 8);
 }
 
-/// Both factors of a product are multiplied by the other one: gradients of weights of gates, which are activations, were told 8 %
-/// larger than those of the others beside what they are.
+/// Each factor of a product is multiplied by the other one. Gradients of the weights of gates, which have an
+/// activation, were predicted 8 % too large relative to those of the other factor.
 /// Not reached: gates are 9 % too large.
 #[test]
 #[should_panic(expected = "left")]
@@ -562,8 +578,8 @@ fn gates_share_their_draws() {
     approx::assert_abs_diff_eq!(off("gate"), off("up"), epsilon = NEGLECTED);
 }
 
-/// Tokens that happen to be alike go to the same experts and have gradients alike, which gains meet before: told 2 % too small, 9 % if
-/// only weights of experts know.
+/// Tokens that happen to be correlated go to the same experts and have correlated gradients, and gains before the
+/// mixture collect this. Predictions are 2 % too small, 9 % if only the weights of experts include the effect.
 #[test]
 fn gains_before_experts() {
     const NEGLECTED: f64 = 0.025;

@@ -1,4 +1,4 @@
-//! Maps over two numbers, beside sampled networks on both sides of their edges.
+//! Maps over two parameters, compared with sampled networks on both sides of their edges.
 
 use sigprop::architecture::{Activation, Architecture};
 use sigprop::assemble::{Input, assemble};
@@ -12,11 +12,11 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::support::{ALPHA, sample};
 
-/// How far from an edge networks are sampled, as a part of the number varied.
+/// The distance of the sampled networks from an edge, relative to the value of the varied parameter.
 const BESIDE: f64 = 0.08;
 const REPLICATES: usize = 24;
 
-/// A map, and what its axes do, said without the map.
+/// A map, and the effect of its axes on the architecture and the scheme, defined independently of the map.
 struct Plane {
     setting: Setting,
     scheme: &'static str,
@@ -40,7 +40,7 @@ impl Plane {
         assemble(&architecture, &scheme, &input, &run).expect("a network").stack
     }
 
-    /// Networks below every vertex of an edge and above it: only those on the one side fail.
+    /// Asserts that the networks on one side of every vertex of an edge fail, and those on the other side do not.
     fn assert_fails(&self, map: &Phase, failure: Failure, is_above: bool) {
         let region = map.regions.iter().find(|region| region.failure == failure).expect("it happens");
         let vertices: Vec<Place> = region.edges.iter().flatten().copied().collect();
@@ -55,7 +55,7 @@ impl Plane {
     }
 }
 
-/// What is to be said of sampled networks.
+/// The verdict on sampled networks.
 fn sampled(stack: &Stack) -> Verdict {
     let predicted = predict(stack, Sites::All).expect("valid");
     let table = sample(stack, REPLICATES).table;
@@ -66,7 +66,7 @@ fn sampled(stack: &Stack) -> Verdict {
     Verdict::of(&Prediction { table, attentions, ..predicted }, Shape::of(stack), None)
 }
 
-/// 1/Σ A² over the keys of a query, from E A = 1/keys and the variance of the weights A.
+/// The participation ratio 1/Σ A² over the keys of a query, from E A = 1/keys and the variance of the weights A.
 fn attended(table: &sigprop_stack::SiteTable, heads: &str, keys: usize) -> Cell {
     let softmax = table.site(&heads.replace(".heads", ".softmax")).expect("attention has weights");
     let keys = keys as f64;
@@ -127,7 +127,7 @@ fn sampled_attention_collapses_beyond_the_edge() {
     plane.assert_fails(&plane.map(), Failure::EntropyCollapse, true);
 }
 
-/// Two-sided at α = 1e-3 over the four numbers of a cell.
+/// A two-sided test at α = 1e-3 over the four numbers of a cell.
 #[test]
 fn a_cell_tells_what_sampled_networks_do() {
     let plane = encoder();

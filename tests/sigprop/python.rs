@@ -1,4 +1,5 @@
-//! The functions of the Python package have the flags of the command: `python/python/sigprop/_commands.py` is written from them.
+//! The functions of the Python package have the flags of the command: `python/python/sigprop/_commands.py` is generated
+//! from them.
 //!
 //! `SIGPROP_PYTHON=write` writes it anew.
 
@@ -11,15 +12,15 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, Command};
 use sigprop::cli;
 
-/// Of the package's functions.
+/// A function of the package.
 struct Function {
     name: &'static str,
-    /// Of the command.
+    /// The name of the command.
     command: &'static str,
     result: &'static str,
-    /// What stands above the command's own words.
+    /// Text before the description of the command.
     first: &'static str,
-    /// Whether it takes long enough for progress to be shown.
+    /// True if it takes long enough to show progress.
     is_long: bool,
 }
 
@@ -39,9 +40,9 @@ const FUNCTIONS: [Function; 7] = [
     Function { name: "inspect", command: "inspect", result: "Inspection", first: "", is_long: false },
 ];
 
-/// Headings whose flags are for a shell.
+/// Headings of the flags that only make sense in a shell.
 const SHELL_HEADINGS: [&str; 3] = ["General", "Gates", "Suites"];
-/// Other flags that are.
+/// Other flags that only make sense in a shell.
 const SHELL_FLAGS: [&str; 11] = [
     "format",
     "json",
@@ -55,9 +56,9 @@ const SHELL_FLAGS: [&str; 11] = [
     "sort",
     "shard",
 ];
-/// What makes a keyword of Python a name.
+/// Names that are keywords of Python and get a trailing underscore.
 const KEYWORDS: [&str; 2] = ["as", "lambda"];
-/// Columns of a line.
+/// The largest length of a line.
 const COLUMNS: usize = 100;
 
 const HEAD: &str = r#""""The commands as functions. Written from the command's own flags by a test: change those, not this."""
@@ -93,12 +94,12 @@ fn value_name(arg: &Arg) -> &str {
     arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str())
 }
 
-/// Whether several values are one, with commas between.
+/// Returns true if several values are written as one, with commas.
 fn is_list(arg: &Arg) -> bool {
     value_name(arg) == "LIST" || arg.get_value_delimiter().is_some()
 }
 
-/// The type of a value.
+/// The Python type of an argument.
 fn type_of(arg: &Arg) -> String {
     let parser = arg.get_value_parser().type_id();
     let is = |other: TypeId| parser == other;
@@ -124,7 +125,7 @@ fn type_of(arg: &Arg) -> String {
     if is_many { format!("{one} | Sequence[{one}]") } else { one }
 }
 
-/// Arguments that the function has, positions first.
+/// The arguments of the function: positional ones, then flags.
 fn arguments(command: &Command) -> (Vec<&Arg>, Vec<&Arg>) {
     let is_ours = |arg: &&Arg| {
         let heading = arg.get_help_heading().unwrap_or_default();

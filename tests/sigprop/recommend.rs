@@ -17,10 +17,10 @@ fn small(norm_placement: NormPlacement) -> Setting {
     Setting { input: Input::Uniform, ..Setting::from(architecture) }
 }
 
-/// Standard errors within which a sampled limit is kept.
+/// The number of standard errors by which a sampled value may exceed its limit.
 const Z: f64 = 4.0;
 
-/// Growth and token correlation of sampled networks keep to the limits; the correlation is at its own.
+/// Growth and token correlation of sampled networks are within the limits, and the correlation is at its limit.
 #[test]
 fn sampled_networks_keep_to_what_was_demanded() {
     for placement in [NormPlacement::Pre, NormPlacement::Post] {
@@ -43,7 +43,8 @@ fn sampled_networks_keep_to_what_was_demanded() {
     }
 }
 
-/// Where every position is followed the network itself is predicted a few times only, not hundreds, and meets them.
+/// If every position is followed, the network itself is predicted a few times only, not hundreds of times, and still
+/// meets the demands.
 #[test]
 fn causal_networks_take_few_predictions() {
     let mut setting = small(NormPlacement::Pre);
@@ -58,7 +59,8 @@ fn causal_networks_take_few_predictions() {
     assert!(predictions.into_inner() <= 12, "too many predictions");
 }
 
-/// Searched in the mean-field theory, demands hold at finite width; those at their limits are there to 3 %.
+/// The search uses the mean-field theory, but the demands hold at finite width. Values at their limits are within 3 %
+/// of them.
 #[test]
 fn demands_hold_at_finite_width() {
     for (placement, causal) in [(NormPlacement::Pre, false), (NormPlacement::Pre, true), (NormPlacement::Post, true)] {
@@ -74,12 +76,12 @@ fn demands_hold_at_finite_width() {
     }
 }
 
-/// Tokens that are all alike cannot be made distinct, whatever the weights.
+/// Tokens that are all equal cannot be made distinct by any weights.
 #[test]
 fn what_cannot_be_gives_way() {
     let mut setting = Setting { input: Input::TokenRepeat(1.0), ..small(NormPlacement::Pre) };
     setting.architecture.positions = Positions::None;
-    // Queries and keys of copies have no gradient that could be even.
+    // Queries and keys of copies have no gradients that could be balanced.
     let demands = Demands { max_gradient_ratio: None, ..Demands::default() };
     let recommendation = recommend(&setting, &demands, &|| {}).expect("a network");
     let unmet: Vec<Demand> =
@@ -87,7 +89,7 @@ fn what_cannot_be_gives_way() {
     assert_eq!(unmet, [Demand::Correlation(0.9)]);
 }
 
-/// The plain network that meets all demands already is left as it is, but for its branches.
+/// A plain network that meets all demands keeps its gains, except those of its branches.
 #[test]
 fn what_is_not_asked_for_is_not_changed() {
     let demands = Demands { max_gradient_ratio: None, max_score_std: Some(2.0), ..Demands::default() };

@@ -1,5 +1,5 @@
-//! Published values, and values recomputed in f64 from published formulas by a program that is not
-//! ours (Python, NumPy/SciPy), to the digits they are given with.
+//! Published values, and values recomputed in f64 from published formulas by an independent program (Python,
+//! NumPy/SciPy), to the digits they are given with.
 
 use approx::assert_relative_eq;
 use sigprop::{Options, Sites, Theory, predict};
@@ -7,12 +7,12 @@ use sigprop_stack::{Activation, Attention, Gaussian, Init, Node, Op, Quantity, S
 
 use crate::support::{activation, dropout, linear, norm, stack};
 
-/// Numbers given with eight digits.
+/// The tolerance for numbers given with eight digits.
 const EIGHT_DIGITS: f64 = 2e-7;
-/// Numbers given with ten digits.
+/// The tolerance for numbers given with ten digits.
 const TEN_DIGITS: f64 = 2e-9;
 
-/// Gaussian tokens of a variance and a correlation through one node; gradients of correlation 1.
+/// Gaussian tokens of this variance and correlation through one node, with gradients of correlation 1.
 fn one(node: Node, width: usize, variance: f64, correlation: f64) -> SiteTable {
     let source = Source::Gaussian(Gaussian { width, mean: 0.0, variance, correlation });
     predict_with_gradient(stack(source, 100, vec![node]), 1.0)
@@ -77,7 +77,7 @@ fn gelu_moments() {
     }
 }
 
-/// Linear, dropout and LayerNorm of Kedia et al. 2024, at the numbers of their formulas.
+/// Linear maps, dropout and LayerNorm of Kedia et al. 2024, at the numbers of their formulas.
 #[test]
 fn linear_dropout_and_layernorm() {
     let table = one(linear("linear", 100, 316, 0.01), 100, 2.0, 1.0 / 3.0);
@@ -152,7 +152,7 @@ fn activation_constants() {
     }
 }
 
-/// Truncated normals at 1, 2 and 3 σ.
+/// Standard deviations of normals truncated at 1, 2 and 3 σ.
 #[test]
 fn truncated_normals() {
     for (cutoff, expected) in [(1.0, 0.539_560_093_8), (2.0, 0.879_625_661_0), (3.0, 0.986_578_392_6)] {
@@ -160,7 +160,7 @@ fn truncated_normals() {
     }
 }
 
-/// One head on Gaussian inputs of variance 1, as the paper simulates it.
+/// One head on Gaussian inputs of variance 1, as in the simulations of the paper.
 fn head(correlation: f64, rate: f64, score_std: f64, d: usize, d_out: usize, seq_len: usize) -> SiteTable {
     let map = |name: &str, weight_variance: f64| linear(name, d, d_out, weight_variance * d as f64);
     let core = Attention {
@@ -181,8 +181,8 @@ fn head(correlation: f64, rate: f64, score_std: f64, d: usize, d_out: usize, seq
     predict_with_gradient(stack, correlation)
 }
 
-/// The paper's softmax and attention formulas are first-order: flat attention, log-normal weights.
-/// In their range the exact rules lie within a few percent of them: softmax V1 and V2, SHA.
+/// The first-order formulas of the paper for softmax and attention: flat attention, log-normal weights. In their range
+/// the exact rules are within a few percent of them: softmax V1 and V2, SHA.
 #[test]
 fn first_order_formulas_of_the_paper() {
     for (correlation, seq_len, first, second) in [
@@ -192,12 +192,12 @@ fn first_order_formulas_of_the_paper() {
     ] {
         let table = head(correlation, 0.0, 1.0, 1 << 12, 1 << 12, seq_len);
         let variance = value(&table, "softmax", Quantity::Variance);
-        // What they leave out is of order 1/n.
+        // The formulas neglect terms of order 1/n.
         let tolerance = 0.001 + 18.0 / seq_len as f64;
         assert_relative_eq!(variance, first, max_relative = tolerance);
         assert_relative_eq!(variance, second, max_relative = tolerance);
     }
-    // The score-path gradient is what the paper leaves out, so only flat scores compare.
+    // The paper leaves out the gradient through the scores, so only flat scores can be compared.
     let table = head(0.0, 0.0, 0.1, 100, 64, 300);
     assert_relative_eq!(value(&table, "heads", Quantity::Variance), 3.334_676_68e-3, max_relative = 1e-3);
     let gain = value(&table, "embeddings", Quantity::GradVariance);
@@ -207,7 +207,7 @@ fn first_order_formulas_of_the_paper() {
     assert_relative_eq!(covariance(&table, "heads"), 0.334_552_769, max_relative = 2e-3);
 }
 
-/// The gain of a wide-enough stack is the product of the gains of its parts.
+/// The gain of a sufficiently wide stack is the product of the gains of its parts.
 #[test]
 fn components_of_a_chain_multiply() {
     let d = 1 << 20;

@@ -1,4 +1,4 @@
-//! Ids that repeat, as in texts: encoders whose keys come in groups of unequal size, beside sampled ones.
+//! Repeated ids, as in texts: encoders whose keys come in groups of unequal size, compared with sampled networks.
 
 use sigprop::agreement::{Compared, compare};
 use sigprop::architecture::{Architecture, Format};
@@ -10,20 +10,21 @@ use sigprop_stack::{Quantity, Stack};
 use super::support::{assert_within, compared, sample};
 
 const REPLICATES: usize = 300;
-/// α of 6e-5 per number.
+/// Corresponds to α = 6e-5 per number.
 const LARGEST_Z: f64 = 4.0;
-/// What is neglected: terms of order 1/width beyond those that are known, four maps of width 256, and how the numbers of ids
-/// stray.
+/// The size of the neglected terms: those of order 1/width beyond the known ones, for four maps of width 256, and the
+/// fluctuations of the numbers of ids.
 const NEGLECTED: f64 = 4.0 / 256.0;
 
-/// With ids by Zipf's law.
+/// An encoder that reads ids distributed by Zipf's law.
 fn zipf(text: &str, scheme: &str) -> Stack {
     let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
     let scheme = Scheme::parse(scheme).expect("known");
     assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack
 }
 
-/// Every variance and gradient variance of one block, and all weight gradients but those of norms, beside sampled ones.
+/// Compares every variance and gradient variance of one block with sampled networks, and all weight gradients except
+/// those of norms and key biases.
 fn assert_close(text: &str, scheme: &str) {
     let stack = zipf(text, scheme);
     let predicted = predict(&stack, Sites::All).expect("a prediction");
@@ -44,7 +45,7 @@ fn assert_close(text: &str, scheme: &str) {
     assert!(seen > 30, "{seen} numbers");
 }
 
-/// To first order in the scores they were up to 38 % off (docs/accuracy.md).
+/// To first order in the scores, these numbers were up to 38 % off (docs/accuracy.md).
 #[test]
 fn repeated_ids_are_followed_beyond_the_first_order() {
     for (vocab_size, scheme) in [(64, "xavier"), (30_000, "gains:qk=1.42,value=1,ffn=1,embedding=1,ratio=1")] {
@@ -54,8 +55,8 @@ fn repeated_ids_are_followed_beyond_the_first_order() {
     }
 }
 
-/// To first order gradients of queries and keys were 20 to 28 % off, averaged over the lengths of segments by each attention on
-/// its own 6 to 9 %.
+/// To first order in the scores, gradients of queries and keys were 20 to 28 % off. With averages over the lengths of
+/// segments in each attention separately, they were 6 to 9 % off.
 /// Not reached: rows of two segments at score variance 1.
 #[test]
 #[should_panic(expected = "heads.query")]
@@ -65,8 +66,8 @@ fn segments_are_followed_beyond_the_first_order() {
     assert_close(text, "xavier");
 }
 
-/// Rotated keys of one id are not equal, and one row has more of some pairs of them than of others: value weights were 19 % too
-/// large, 10 % behind a causal mask, those of embeddings 9 and 6 %.
+/// Rotated keys of one id are not equal, and one row has more of some pairs of them than of others. Without this
+/// effect, value weights were 19 % too large, 10 % with a causal mask, and those of embeddings 9 and 6 %.
 #[test]
 fn pairs_of_rotated_keys_are_told_apart() {
     const WITHIN: f64 = 0.03;
@@ -82,8 +83,8 @@ fn pairs_of_rotated_keys_are_told_apart() {
     }
 }
 
-/// Sharp rows choose large groups of equal keys less often than flat ones would: their averages have that in common whatever the
-/// queries are. Correlations of outputs were 0.08 too small.
+/// Sharp rows choose large groups of equal keys less often than flat rows do. This effect is common to their averages
+/// for all queries. Without it, correlations of outputs were 0.08 too small.
 #[test]
 fn averages_that_scores_move_are_alike() {
     const WITHIN: f64 = 0.02;
@@ -97,8 +98,8 @@ fn averages_that_scores_move_are_alike() {
     assert_within(WITHIN, correlations.filter(|row| row.site == "blocks.0.attention.heads"), 1);
 }
 
-/// Behind a causal mask, at a score variance of 14, of copies and of ids with their own positions: what large groups lose by scores
-/// is far less than their shares at first order times the growth of S2.
+/// Copies, and ids with their own positions, with a causal mask at a score variance of 14. The loss of large groups
+/// through scores is far less than their shares at first order times the growth of S2.
 #[test]
 fn sharp_causal_rows_of_repeated_ids() {
     const WITHIN: f64 = 0.003;
@@ -113,7 +114,7 @@ fn sharp_causal_rows_of_repeated_ids() {
     }
 }
 
-/// Every token the same but for its place and segment.
+/// All tokens are equal except for their position and segment.
 #[test]
 fn one_id_in_segments_has_a_prediction() {
     for positions in ["none", "learned"] {
@@ -128,7 +129,7 @@ fn one_id_in_segments_has_a_prediction() {
     }
 }
 
-/// Score variances of 1e5 and more, where every position is followed: rows of one key, and no number that is none.
+/// Score variances of 1e5 and more, where every position is followed: rows attend to one key, and no number is NaN.
 #[test]
 fn scores_beyond_what_was_sampled_have_a_prediction() {
     for positions in ["alibi", "rotary"] {

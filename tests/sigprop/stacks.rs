@@ -1,4 +1,4 @@
-//! Whole stacks: limits, extremes, properties.
+//! Tests of whole stacks: limits, extremes, properties.
 
 use proptest::prelude::*;
 use sigprop::architecture::Architecture;
@@ -25,9 +25,9 @@ fn mlp(count: usize, variance: f64, function: Activation) -> Stack {
     gaussian_stack(256, 1.0, 4, (0..count).map(block).collect())
 }
 
-/// Unlike ids of a large vocabulary, drawn and given, of a deep encoder whose branches are most of its stream: tokens that are
-/// exchangeable, and every pair of positions followed. Queries and keys came out 13 % smaller where attention by position handed on
-/// nothing of how its outputs follow its inputs.
+/// Distinct ids of a large vocabulary in a deep encoder whose branches are most of its stream. With sampled ids the
+/// tokens are exchangeable; with given ids every pair of positions is followed. Weights of queries and keys were 13 %
+/// smaller with given ids when attention by position did not pass on how its outputs depend on its inputs.
 #[test]
 fn exchangeable_tokens_are_what_they_are_followed_one_by_one() {
     const CLOSE: f64 = 0.025;
@@ -73,8 +73,8 @@ fn ten_thousand_exploding_layers_give_numbers() {
     approx::assert_relative_eq!(ln(&table, "embeddings", Quantity::GradVariance), expected, max_relative = 1e-3);
 }
 
-/// An MLP of ReLU without norms, as the scheme standardises it: variances stay, and tokens come apart, for the centred
-/// cosine map has the slope 1/(1 − 1/π) at 1 and half of it at 0.
+/// An MLP of ReLU without norms, standardised by the scheme. Variances stay, and tokens become less correlated, because
+/// the centred cosine map has the slope 1/(1 − 1/π) at 1 and half of it at 0.
 #[test]
 fn standardised_mlps_keep_their_variance() {
     let architecture = |n_layers: usize, d_model: usize| Architecture {
@@ -97,7 +97,7 @@ fn standardised_mlps_keep_their_variance() {
     assert!(correlation < 0.01, "{correlation}");
 }
 
-/// Squaring activations leave even the logarithms: an error that names the site.
+/// Squaring activations overflow even the logarithms, which is an error that names the site.
 #[test]
 fn what_even_logarithms_cannot_hold_is_an_error() {
     let error = predict(&mlp(3000, 50.0, Activation::Relu2), Sites::Stream).expect_err("beyond all numbers");
@@ -115,7 +115,7 @@ fn zero_weights_are_zero_signals() {
     approx::assert_relative_eq!(ln(&table, "embeddings", Quantity::GradVariance), 0.0, epsilon = 1e-12);
 }
 
-/// A Pre-LN stream grows linearly, its gradient hyperbolically.
+/// A Pre-LN stream grows linearly, and its gradient hyperbolically.
 #[test]
 fn pre_norm_stream_grows_linearly() {
     let block = |index: usize| {
@@ -131,7 +131,7 @@ fn pre_norm_stream_grows_linearly() {
     approx::assert_relative_eq!(hyperbolic, (101f64 / 11.0).ln(), max_relative = 5e-3);
 }
 
-/// A seq_len of 1 has no pairs and attends to itself.
+/// A sequence of one token has no pairs and attends to itself.
 #[test]
 fn one_token_alone() {
     let table = predict(&encoder(&Shape { seq_len: 1, ..Shape::default() }), Sites::All).expect("a prediction").table;
@@ -249,7 +249,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
-    /// Whatever the encoder: numbers, and correlations that are correlations.
+    /// Every encoder has finite numbers, and correlations between −1 and 1.
     #[test]
     fn every_encoder_has_a_prediction(shape in shapes()) {
         let table = predict(&encoder(&shape), Sites::All).expect("a prediction").table;
@@ -266,16 +266,16 @@ proptest! {
     }
 }
 
-/// Beyond the first order in the scores the two rules approximate differently.
+/// The tolerance between the two rules, which approximate differently beyond the first order in the scores.
 const DOMAINS: f64 = 1e-2;
 
-/// With every query in sight of every key, one token per position says what one for all says.
+/// If every query sees every key, the prediction with one token per position equals that with one token for all.
 #[test]
 fn both_token_domains_agree() {
     let mut all = encoder(&Shape { rate: 0.1, score_variance: 0.5, ..Shape::default() });
     all.streams[0].source = Source::Gaussian(Gaussian { width: 32, mean: 0.0, variance: 1.0, correlation: 0.3 });
     let mut positions = all.clone();
-    // A window that hides nothing takes the domain of one token per position.
+    // A window that hides nothing makes the prediction follow one token per position.
     for node in &mut positions.streams[0].body {
         widen(node);
     }

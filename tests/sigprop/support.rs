@@ -1,4 +1,4 @@
-//! Small stacks to test with, and the comparison of a prediction with its measurement.
+//! Small stacks for tests, and comparisons of predictions with measurements.
 
 use std::{env, fs, path::Path, sync::atomic::AtomicBool, thread};
 
@@ -15,9 +15,9 @@ use sigprop_stack::{
 use sigprop_validate::{Measurement, Settings, measure};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Probability that one twin fails although rule and sample agree.
+/// The probability that one twin fails although rule and sample agree.
 pub(crate) const ALPHA: f64 = 1e-3;
-/// Cells whose relative standard error is below are constants, and must agree to [`CONSTANT`].
+/// Cells with a relative standard error below this count as constants, and must agree to [`CONSTANT`].
 const EXACT: f64 = 1e-4;
 const CONSTANT: f64 = 1e-3;
 
@@ -50,7 +50,7 @@ pub(crate) fn dropout(name: &str, rate: f64) -> Node {
     Node::apply(name, Component::Dropout(Dropout { rate }))
 }
 
-/// skip_scale · x + branch_scale · body(x).
+/// The residual sum skip_scale · x + branch_scale · body(x).
 pub(crate) fn residual(name: &str, scales: [f64; 2], drop_rate: f64, body: Vec<Node>) -> Node {
     let skip = Branch::constant(scales[0], Vec::new());
     let branch = Branch { drop_rate, ..Branch::constant(scales[1], body) };
@@ -69,12 +69,12 @@ pub(crate) fn stack(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
     Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.25 })
 }
 
-/// Every site and weight.
+/// Samples every site and weight.
 pub(crate) fn sample(stack: &Stack, replicates: usize) -> Measurement {
     sample_with(stack, &Settings { replicates, seed: 1, all_sites: true, weights: true, ..Settings::default() })
 }
 
-/// The sites of the stream.
+/// Samples the sites of the stream.
 pub(crate) fn sample_stream(stack: &Stack, replicates: usize) -> Measurement {
     sample_with(stack, &Settings { replicates, seed: 1, ..Settings::default() })
 }
@@ -86,7 +86,7 @@ fn sample_with(stack: &Stack, settings: &Settings) -> Measurement {
     measure(stack, settings, &|_| {}, &AtomicBool::new(false)).expect("the stack is valid and small")
 }
 
-/// For others to walk (python/tests/stacks.py).
+/// Writes the stack for other interpreters (python/tests/stacks.py).
 fn write_down(stack: &Stack, folder: &Path) {
     let test = thread::current().name().unwrap_or_default().replace("::", ".");
     let mut text = Vec::new();
@@ -95,12 +95,12 @@ fn write_down(stack: &Stack, folder: &Path) {
     fs::write(path, text).expect("a folder to write into");
 }
 
-/// How far one network strays is known to leading order in 1/width: within this part of it.
+/// The relative tolerance for the fluctuations of one network, which are known to leading order in 1/width.
 const SPREAD: f64 = 0.3;
 const SPREADS: [Quantity; 2] = [Quantity::LnVarianceStd, Quantity::LnGradVarianceStd];
 
-/// Every moment of every site and weight of `stack`, predicted against `replicates` sampled
-/// networks: no |z| beyond the two-sided quantile of Student's t at [`ALPHA`] over all cells.
+/// Compares every moment of every site and weight of `stack` with `replicates` sampled networks. No |z| may exceed the
+/// two-sided quantile of Student's t at [`ALPHA`] over all cells.
 pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
     let prediction = predict(stack, Sites::All).expect("the stack is valid");
     assert_eq!(prediction.caveats, [], "the twin is to be within the range of the rules");
@@ -114,7 +114,7 @@ pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
         for quantity in Quantity::ALL {
             let name = format!("{} {}", predicted.site, quantity.name());
             match (predicted.value(quantity), observed.get(quantity)) {
-                // Known to leading order; not of attention weights, nor where some networks have a zero.
+                // Known to leading order. There is none for attention weights, nor if some networks have a zero.
                 (predicted, observed) if SPREADS.contains(&quantity) => {
                     spreads.extend(predicted.zip(observed.copied()).map(|(predicted, cell)| (name, predicted, cell)));
                 }
@@ -161,7 +161,7 @@ pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
     assert!(failures.is_empty(), "{} of all cells:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Prediction beside sampled networks, of an architecture file.
+/// Compares the prediction for an architecture file with sampled networks.
 pub(crate) fn compared(
     file: &str,
     scheme: &str,
@@ -177,8 +177,8 @@ pub(crate) fn compared(
     compare(&predicted, &sampled.table, replicates)
 }
 
-/// The `rows` with a standard error, of which there are `at_least` so many, are within a part of what is sampled and four standard
-/// errors, an α of 6e-5 per number.
+/// Asserts that the `rows` with a standard error are within a share `part` of the sampled value and four standard
+/// errors (α = 6e-5 per number), and that there are `at_least` so many.
 pub(crate) fn assert_within<'a>(part: f64, rows: impl Iterator<Item = &'a Comparison>, at_least: usize) {
     const LARGEST_Z: f64 = 4.0;
     let (mut seen, mut failures) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! The page *The theory in an hour* derives what the library computes.
+//! The page *The theory in an hour* derives the numbers that the library computes.
 
 #[path = "../../examples/theory.rs"]
 mod example;

@@ -1,6 +1,6 @@
-//! Published models: their sizes, and how they start.
+//! Published models: their sizes, and their predictions at initialisation.
 //!
-//! `data/models/zoo/` has their configs, `origins.csv` their published numbers of parameters. The table of
+//! `data/models/zoo/` has their configs, and `origins.csv` their published numbers of parameters. The table of
 //! `docs/zoo.md` is written anew by `SIGPROP_ZOO=write cargo test --release --test sigprop zoo -- --ignored`.
 
 use std::{env, fs, path::PathBuf};
@@ -18,9 +18,9 @@ use sigprop::{
 };
 use sigprop_stack::{Number, Stack};
 
-/// Tokens of a sequence in the table; of images as many as there are patches.
+/// The number of tokens of a sequence in the table. Images have as many as there are patches.
 const TOKENS: usize = 64;
-/// Keys of published configs that the prediction leaves out.
+/// Keys of published configs that the prediction ignores.
 const LEFT_OUT: [(&str, &str); 2] = [("deepseek-v3", "n_group"), ("mpt-7b", "init_config")];
 const PAGE: &str = "docs/zoo.md";
 const HEADER: &str = "| model | blocks × width | variance | gradient | correlation | score std | verdict |\n|---|---|---|---|---|---|---|\n";
@@ -108,7 +108,7 @@ fn row(Published { name, model, .. }: &Published) -> String {
     )
 }
 
-/// Three digits.
+/// A number with three digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if (1e-3..1e4).contains(&size) => {

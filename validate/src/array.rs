@@ -1,8 +1,8 @@
 //! Sampled signals and gradients.
 //!
-//! Every block needs arrays of the same few sizes, so a thread keeps those it is done with: fresh
-//! memory from the system costs as much time as filling it. Work on an array is shared by the
-//! threads of the replicate, in pieces that do not depend on their number.
+//! Every block needs arrays of the same few sizes, so a thread keeps used arrays and uses them again: fresh memory from
+//! the system costs as much time as filling it. The threads of a replicate share the work on an array, in pieces that
+//! do not depend on the number of threads.
 
 use std::{mem, ops::Range};
 
@@ -10,10 +10,10 @@ use rayon::prelude::*;
 
 use crate::{scalar::Scalar, vectorised::vectorised};
 
-/// Entries that one thread works on at a time.
+/// Number of entries that one thread works on at a time.
 const PIECE: usize = 1 << 14;
 
-/// New arrays of a size at a time. Those not yet written take no memory.
+/// Number of arrays of one size that are allocated at a time. Arrays not yet written take no memory.
 const GROWTH: usize = 8;
 
 /// A batch of sequences of tokens: one row per token, one column per feature.
@@ -24,17 +24,17 @@ pub(crate) struct Array<T: Scalar> {
     entries: Vec<T>,
 }
 
-/// How many tokens there are.
+/// Numbers of sequences and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
-    /// Tokens of a sequence.
+    /// Number of tokens of a sequence.
     pub seq_len: usize,
 }
 
 impl Shape {
-    /// Tokens of all sequences.
+    /// Number of tokens of all sequences.
     pub(crate) fn tokens(self) -> usize {
         self.batch * self.seq_len
     }
@@ -55,8 +55,8 @@ impl<T: Scalar> Clone for Array<T> {
     }
 }
 
-/// The spare of this length that was given back last, or one of several new ones: new ones that lie side by side
-/// leave no holes between them where something else has been and gone, and stay unwritten while others will do.
+/// Returns the spare array of this length that was given back last, or else one of several new ones. New arrays that
+/// lie side by side leave no holes in memory, and stay unwritten as long as older spares suffice.
 fn take<T: Scalar>(spares: &mut Vec<Vec<T>>, length: usize) -> Vec<T> {
     if let Some(index) = spares.iter().rposition(|spare| spare.len() == length) {
         return spares.remove(index);
@@ -73,12 +73,12 @@ impl<T: Scalar> Array<T> {
         array
     }
 
-    /// An array with any entries, all of which are to be written.
+    /// An array with arbitrary entries, all of which the caller must write.
     pub(crate) fn unwritten(shape: Shape, width: usize) -> Self {
         Self { shape, width, entries: T::spares(|spares| take(spares, shape.tokens() * width)) }
     }
 
-    /// φ of every entry.
+    /// Returns `function` of every entry.
     pub(crate) fn map<F: Fn(T) -> T + Sync>(&self, function: F) -> Self {
         let mut output = Self::unwritten(self.shape, self.width);
         let pieces = output.entries.par_chunks_mut(PIECE).zip(self.entries.par_chunks(PIECE));
@@ -86,14 +86,14 @@ impl<T: Scalar> Array<T> {
         output
     }
 
-    /// f(x, y) of every pair of entries at the same place, in place of x.
+    /// Replaces every entry x by `function`(x, y), with y the entry of `other` at the same place.
     pub(crate) fn zip<F: Fn(T, T) -> T + Sync>(mut self, other: &Self, function: F) -> Self {
         let pieces = self.entries.par_chunks_mut(PIECE).zip(other.entries.par_chunks(PIECE));
         pieces.for_each(|(x, y)| zip_piece(x, y, &function));
         self
     }
 
-    /// Σ of `terms`: arrays of one shape and a factor of every sequence of each.
+    /// Returns the weighted sum of `terms`: arrays of one shape, each with one factor per sequence.
     pub(crate) fn sum_of(terms: &[(&[T], &Self)]) -> Self {
         let [(of_first, first), others @ ..] = terms else { unreachable!("a checked sum has branches") };
         let mut output = Self::unwritten(first.shape, first.width);
@@ -107,7 +107,7 @@ impl<T: Scalar> Array<T> {
         output
     }
 
-    /// A multiple of every sequence.
+    /// Multiplies every sequence by its factor.
     pub(crate) fn times(mut self, factors: &[T]) -> Self {
         let one = T::from_f64(1.0);
         if factors.iter().any(|&factor| factor != one) {
@@ -120,7 +120,7 @@ impl<T: Scalar> Array<T> {
         self
     }
 
-    /// Pieces of work, each of one sequence: which, and where it lies.
+    /// Pieces of work, each within one sequence: the index of the sequence, the range of the entries, the entries.
     fn pieces_mut(&mut self) -> impl ParallelIterator<Item = (usize, Range<usize>, &mut [T])> {
         let length = self.shape.seq_len * self.width;
         self.entries.par_chunks_mut(length).enumerate().flat_map(move |(sequence, entries)| {
@@ -131,7 +131,7 @@ impl<T: Scalar> Array<T> {
         })
     }
 
-    /// Adds the same to every token.
+    /// Adds `row` to every token.
     pub(crate) fn add_row(&mut self, row: &[T]) {
         let rows = self.entries.par_chunks_exact_mut(self.width).with_min_len(PIECE.div_ceil(self.width));
         rows.for_each(|sum| add_multiple(sum, T::from_f64(1.0), row));
@@ -144,12 +144,12 @@ impl<T: Scalar> Array<T> {
         }
     }
 
-    /// How many tokens there are.
+    /// Numbers of sequences and tokens.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Features of a token.
+    /// Number of features of a token.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
@@ -184,7 +184,7 @@ impl<T: Scalar> Array<T> {
         self.entries.chunks_exact_mut(self.shape.seq_len * self.width)
     }
 
-    /// Where the entries of one sequence lie.
+    /// The range of the entries of one sequence.
     pub(crate) fn sequence(&self, index: usize) -> Range<usize> {
         let length = self.shape.seq_len * self.width;
         index * length..(index + 1) * length

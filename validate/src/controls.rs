@@ -1,15 +1,15 @@
-//! Control variates: what a replicate's own input deviates from what is known of all inputs.
+//! Control variates: corrections by the deviations of a replicate's own input from its known moments.
 //!
-//! The moments of Gaussian sources and of the gradient at the end are known. Much of what a site deviates in
-//! one replicate follows from what its input deviates; the linear part of that is taken off,
+//! The moments of Gaussian sources and of the gradient at the end are known. Much of the deviation of a site in one
+//! replicate follows from the deviation of its input. The linear part of it is subtracted,
 //!
 //! ```text
 //! y_i' = y_i − β (c_i − E c)      β = argmin Σ_i |y_i − ȳ − β (c_i − c̄)|²
 //! ```
 //!
-//! y_i the raw sums of a site in replicate i, c_i the averages of x, x² and x_a x_b over its inputs. The
-//! expectation is that of y but for a bias of the order of the variance over n replicates (β is fitted to the
-//! same replicates); the error of y' is told too small by √(1 − k/n) with k controls, hence [`FEWEST`].
+//! with y_i the raw sums of a site in replicate i and c_i the averages of x, x² and x_a x_b over its inputs. The
+//! expectation of y' is that of y up to a bias of the order of the variance over n replicates, because β is fitted to
+//! the same replicates. The reported error of y' is too small by √(1 − k/n) with k controls, hence [`FEWEST`].
 //!
 //! Source: Lavenberg and Welch, "A perspective on the use of control variables", Management Science 27 (1981).
 
@@ -20,9 +20,9 @@ use sigprop_stack::{Gaussian, Source, Stack};
 
 use crate::{sample::seed_gradient, statistics::Moments};
 
-/// Fewer replicates are left as they are.
+/// The smallest number of replicates that are corrected.
 pub(crate) const FEWEST: usize = 32;
-/// Controls of which less than this share is left beside the others tell nothing more.
+/// Relative singular value below which a combination of controls counts as zero, because they depend on each other.
 const DEPENDENT: f64 = 1e-9;
 
 /// The controls of all replicates, one row each.
@@ -34,14 +34,15 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
-    /// From the inputs of every replicate, in the order in which a walk meets them; none of too few replicates.
+    /// Computes the controls from the inputs of every replicate, in the order of the traversal; `None` if there are
+    /// fewer than [`FEWEST`] replicates.
     pub(crate) fn new(stack: &Stack, inputs: &[&[Moments]]) -> Option<Self> {
         if inputs.len() < FEWEST {
             return None;
         }
         let expected: Vec<f64> = expected(stack, inputs[0]);
         let rows = inputs.iter().flat_map(|inputs| {
-            // A replicate that left the range of f32 before the gradient has fewer.
+            // A replicate that left the range of f32 before the gradient has fewer inputs.
             let averages = inputs.iter().flat_map(Moments::averages).map(Some).chain(iter::repeat(None));
             expected.iter().zip(averages).map(|(expected, average)| average.map_or(0.0, |average| average - expected))
         });
@@ -57,7 +58,7 @@ impl Controls {
         Some(Self { deviations, solver })
     }
 
-    /// The same replicates of a site without what follows from their inputs.
+    /// Returns the replicates of a site without the deviations that follow from their inputs.
     pub(crate) fn adjust(&self, replicates: &[Moments]) -> Vec<Moments> {
         let sums = DMatrix::from_fn(replicates.len(), Moments::SUMS, |i, j| replicates[i].sums()[j]);
         let slopes = &self.solver * centred(&sums);
@@ -67,7 +68,7 @@ impl Controls {
     }
 }
 
-/// What the averages of the inputs are over all replicates.
+/// The expectations of the averages of the inputs.
 fn expected(stack: &Stack, inputs: &[Moments]) -> Vec<f64> {
     let sources = stack.streams.iter().filter_map(|stream| match &stream.source {
         Source::Gaussian(gaussian) => Some(*gaussian),
@@ -82,7 +83,7 @@ fn expected(stack: &Stack, inputs: &[Moments]) -> Vec<f64> {
     known.zip(inputs).flat_map(averages).collect()
 }
 
-/// Every column without its average.
+/// Returns every column minus its average.
 fn centred(columns: &DMatrix<f64>) -> DMatrix<f64> {
     let mut centred = columns.clone();
     for mut column in centred.column_iter_mut() {

@@ -1,34 +1,35 @@
-//! Matrices that all threads write, row by row.
+//! Matrices that all threads fill together, row by row.
 //!
-//! Products read a factor fastest along the rows of the result. Turned over here, while rows are in a cache, a weight costs a
-//! third more than to be drawn; `gemm` turns it over on one thread and takes up to half of the product's time for it.
+//! Products read a factor fastest along the rows of the result. Transposing a weight here, while its rows are in a
+//! cache, adds a third to the time of sampling it. `gemm` transposes it on one thread, which takes up to half of the
+//! time of the product.
 //!
 //! # Safety
 //!
-//! Entry (i, j) of `rows` × `width` is written at j · `rows` + i, i below `rows`, j below `width`: inside of `rows` · `width`
-//! entries, which is asserted, and each by the one thread that has row i.
+//! Entry (i, j) of `rows` × `width` is written at j · `rows` + i, with i below `rows` and j below `width`. This is
+//! inside the `rows` · `width` entries, which is asserted, and only the one thread that has row i writes it.
 #![allow(unsafe_code)]
 
 use rayon::prelude::*;
 
 use crate::{scalar::Scalar, vectorised::vectorised};
 
-/// Rows that are turned over at a time: a line of a cache, for f32.
+/// Number of rows that are transposed at a time: a cache line of f32.
 const ROWS: usize = 16;
 
-/// Entries between them, so that one column's do not share places in a cache.
+/// Entries between these rows in the buffer, so that the entries of one column do not share places in a cache.
 const GAP: usize = 16;
 
-/// Entries that one thread writes at a time, at least.
+/// Smallest number of entries that one thread writes at a time.
 const PIECE: usize = 1 << 14;
 
-/// Fills a matrix with rows of length `width`, each of which `write` writes.
+/// Fills a matrix with rows of length `width`; `write` writes one row.
 pub(crate) fn fill_rows<T: Scalar>(width: usize, matrix: &mut [T], write: impl Fn(usize, &mut [T]) + Sync) {
     let rows = matrix.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
     rows.enumerate().for_each(|(row, out)| write(row, out));
 }
 
-/// Fills the transpose of a matrix with rows of length `width`, each of which `write` writes.
+/// Fills the transpose of a matrix with rows of length `width`; `write` writes one row.
 pub(crate) fn fill_transposed<T: Scalar>(width: usize, transpose: &mut [T], write: impl Fn(usize, &mut [T]) + Sync) {
     let rows = transpose.len() / width;
     assert_eq!(transpose.len(), rows * width, "{rows} × {width} entries");
@@ -58,7 +59,7 @@ pub(crate) fn fill_transposed<T: Scalar>(width: usize, transpose: &mut [T], writ
 }
 
 vectorised! {
-    /// Writes [`ROWS`] rows of `width` entries, `length` apart, at the place `first` of columns `stride` apart.
+    /// Transposes [`ROWS`] rows of `width` entries, `length` apart, into columns `stride` apart, from place `first` on.
     fn turn_over<T: Scalar>(rows: &[T], length: usize, width: usize, columns: &Columns<T>, first: usize, stride: usize) {
         for column in 0..width {
             let mut entries = [T::default(); ROWS];
@@ -71,22 +72,22 @@ vectorised! {
     }
 }
 
-/// Where the columns are.
+/// Pointer to the columns.
 struct Columns<T>(*mut T);
 
 // SAFETY: threads write different rows.
 unsafe impl<T: Send> Sync for Columns<T> {}
 
 impl<T: Scalar> Columns<T> {
-    /// Writes an entry, or several that follow each other.
+    /// Writes one entry, or several consecutive ones.
     ///
     /// # Safety
     ///
-    /// There must be as many from `place` on, which nobody else reads or writes.
+    /// As many entries must exist from `place` on, and nobody else may read or write them.
     #[allow(clippy::inline_always)]
     #[inline(always)]
     unsafe fn write<E>(&self, place: usize, entries: E) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.add(place).cast::<E>().write_unaligned(entries) };
     }
 }
@@ -95,7 +96,7 @@ impl<T: Scalar> Columns<T> {
 mod tests {
     use super::*;
 
-    /// Fewer rows than are turned over at a time, as many, and some more; more than one piece of work.
+    /// Fewer rows than are transposed at a time, exactly as many, and more; also more than one piece of work.
     #[test]
     fn rows_become_columns() {
         for (rows, width) in [(1, 5), (3, 1), (16, 7), (37, 3), (100, 1000)] {

@@ -1,7 +1,7 @@
 //! The backward pass against finite differences of the forward pass, in f64.
 //!
-//! The loss is L = Σ g·y, with g the sampled gradient at the last site y. Central differences of
-//! fourth order, so that the step can be large enough for rounding not to matter.
+//! The loss is L = Σ g·y, with g the sampled gradient at the last site y. Derivatives are central differences of fourth
+//! order, so that the step can be large enough for rounding not to matter.
 
 use std::sync::atomic::AtomicBool;
 
@@ -29,7 +29,7 @@ const FIRST: &str = "main";
 /// A sampler whose input is changed in one entry.
 struct Probe<'a> {
     sampler: Sampler<'a, f64>,
-    /// Entry and change.
+    /// Index of the entry, and the change.
     nudge: (usize, f64),
     keeps: bool,
     output: Option<Array<f64>>,
@@ -203,7 +203,7 @@ fn linear(name: &str, fan_in: usize, fan_out: usize) -> Node {
     Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias, standardised: None }))
 }
 
-/// The same with a standardised weight.
+/// A linear map with a standardised weight.
 fn standardised(name: &str, fan_in: usize, fan_out: usize, length: f64) -> Node {
     let mut node = linear(name, fan_in, fan_out);
     if let Op::Apply(Component::Linear(linear)) = &mut node.op {
@@ -279,7 +279,7 @@ fn both_norms() {
     }
 }
 
-/// In evaluation the statistics are constants, which differences of the forward pass do not know.
+/// Only training is tested: in evaluation the statistics are constants, unlike in differences of the forward pass.
 #[test]
 fn batch_norm_in_training() {
     let kind = NormKind::BatchNorm { training: true };
@@ -318,7 +318,7 @@ fn attention_with_groups_and_dropout() {
     }
 }
 
-/// Masks, caps and biases of scores; heads of values of another width.
+/// Masks, caps and biases of scores, and value heads of a width of their own.
 #[test]
 fn attention_that_is_not_plain() {
     let plain = |d_value: usize| {
@@ -487,7 +487,7 @@ fn tied_table_gradient() {
     });
 }
 
-/// `stack` of 1 + t has all weights of the tensor multiplied by it, so that dL/dt = w dL/dw.
+/// `stack(1 + t)` has all weights of the tensor multiplied by 1 + t, so that dL/dt = w dL/dw.
 fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
     let settings = Settings { batch: 1, ..settings() };
     let measured = stack(1.0);

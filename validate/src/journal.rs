@@ -1,5 +1,5 @@
-//! What a run has done, on disk as it comes: what a run that was ended at any moment goes on from. A record is of a
-//! replicate of one network, of a case of a suite, of a cell of a phase map or of a scheme of a comparison.
+//! Journals: the results of a run, written to disk one by one, so that a run that was stopped at any moment can go on.
+//! A record holds a replicate of one network, a case of a suite, a cell of a phase map or a scheme of a comparison.
 //!
 //! ```text
 //! sigprop-journal 3\n                             name and version of the format
@@ -10,8 +10,8 @@
 //!                                                 and itself; numbers little-endian, the rest in the format of postcard
 //! ```
 //!
-//! A record is appended by a single write. One that is not whole, and whatever is behind it, is cut off when the
-//! file is opened again, and sampled again. The file is locked as long as it is open, where its file system has locks.
+//! A record is appended by a single write. An incomplete record and everything after it are cut off when the file is
+//! opened again, and sampled again. The file is locked as long as it is open, if its file system has locks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ const FORMAT: &str = "sigprop-journal 3";
 /// Bytes of the length and the checksum in front of a record.
 const FRAME: usize = 8;
 
-/// What decides the result of a run, and nothing else: fields and their values, none with a line break.
+/// The settings that determine the result of a run, and nothing else: fields and their values, without line breaks.
 pub type Identity = Vec<(&'static str, String)>;
 
 /// An open journal of records with indices.
@@ -41,9 +41,9 @@ pub struct Journal<Record> {
     file: File,
     is_locked: bool,
     held: BTreeMap<usize, Record>,
-    /// Instructions that records were sampled with.
+    /// Names of the instruction sets that records were sampled with.
     instructions: BTreeSet<String>,
-    /// Of the same run, whose records it has too.
+    /// Other journals of the same run, whose records this one has taken over.
     gathered: Vec<(PathBuf, File)>,
 }
 
@@ -55,7 +55,7 @@ pub enum JournalError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process has it open.
@@ -64,28 +64,28 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
     },
-    /// It is there, but was to be new.
+    /// It exists already, but a new one was asked for.
     #[error("{}: a run that did not end has left this; go on with --resume, or remove it", path.display())]
     Unfinished {
         /// The file.
         path: PathBuf,
     },
-    /// It is of another run.
+    /// It belongs to another run.
     #[error("{}: a run with another {field} has left this: expected {expected}, got {got}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// Name of the field that differs.
         field: String,
-        /// As asked for.
+        /// Its value in this run.
         expected: String,
-        /// As the file says.
+        /// Its value in the file.
         got: String,
     },
 }
 
 impl<Record: Serialize + DeserializeOwned> Journal<Record> {
-    /// A new journal.
+    /// Creates a journal; a file that is not empty is an error.
     pub fn create(path: &Path, run: &Identity) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
         let (file, is_locked) = open(path)?;
@@ -95,7 +95,7 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
         Self::begin(path, file, is_locked, run).map_err(io)
     }
 
-    /// With nothing but the header.
+    /// Writes a journal with nothing but its header.
     fn begin(path: &Path, mut file: File, is_locked: bool, run: &Identity) -> io::Result<Self> {
         file.set_len(0)?;
         file.rewind()?;
@@ -105,7 +105,7 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
         Ok(Self { path, file, is_locked, held, instructions, gathered })
     }
 
-    /// The journal that the same run left, with the records it holds; a new one if there is none.
+    /// Opens the journal that the same run left, with the records it holds; creates a new one if there is none.
     pub fn resume(path: &Path, run: &Identity) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
         let (mut file, is_locked) = open(path)?;
@@ -141,7 +141,7 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
         Ok(Self { path: path.to_owned(), file, is_locked, held, instructions, gathered: Vec::new() })
     }
 
-    /// Takes over the records that the same run has in another journal, which is removed with this one.
+    /// Takes over the records of another journal of the same run, which is removed together with this one.
     pub fn gather(&mut self, path: &Path, run: &Identity) -> Result<(), JournalError> {
         let Self { path, file, held, instructions, is_locked, gathered } = Self::resume(path, run)?;
         self.held.extend(held);
@@ -151,54 +151,54 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
         Ok(())
     }
 
-    /// Whether nobody else can write into it meanwhile: some file systems have no locks.
+    /// Returns true if the file is locked against other processes; some file systems have no locks.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }
 
-    /// Instructions that its records were sampled with, by name; sums of others may differ in their last digits.
+    /// Names of the instruction sets of its records; sums with different ones may differ in their last digits.
     pub fn instructions(&self) -> &BTreeSet<String> {
         &self.instructions
     }
 
-    /// Whether it holds a record.
+    /// Returns true if it holds record `index`.
     pub fn holds(&self, index: usize) -> bool {
         self.held.contains_key(&index)
     }
 
-    /// Of so many records those of a part that it lacks, and how many of the part it holds.
+    /// Returns the indices below `count` of the missing records of a shard, and the number of the records it holds.
     pub fn lacking(&self, shard: Shard, count: usize) -> (Vec<usize>, usize) {
         let records = (0..count).filter(|&index| shard.has(index));
         let (held, lacking): (Vec<usize>, Vec<usize>) = records.partition(|&index| self.holds(index));
         (lacking, held.len())
     }
 
-    /// How many records it holds.
+    /// The number of records it holds.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether it holds none.
+    /// Returns true if it holds no record.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Removes the file, and those it has gathered: the run has ended.
+    /// Removes the file and the files of gathered journals, because the run has ended.
     pub fn remove(self) -> Result<(), JournalError> {
         for (path, file) in self.gathered.into_iter().chain([(self.path, self.file)]) {
-            // Some systems remove no open file.
+            // Some systems do not remove an open file.
             drop(file);
             std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })?;
         }
         Ok(())
     }
 
-    /// Hands over a record that it holds.
+    /// Returns a held record and removes it from memory; `None` if it is not held.
     pub fn take(&mut self, index: usize) -> Option<Record> {
         self.held.remove(&index)
     }
 
-    /// Takes down a record.
+    /// Appends a record to the file.
     pub fn append(&mut self, index: usize, record: &Record) -> Result<(), JournalError> {
         let mut bytes = vec![0; FRAME];
         let io = |source| JournalError::Io { path: self.path.clone(), source };
@@ -211,7 +211,7 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
     }
 }
 
-/// Opens a file, which is made if need be, and locks it, where its file system has locks: whether it does.
+/// Opens a file, creating it if necessary, and locks it. The flag is false if its file system has no locks.
 fn open(path: &Path) -> Result<(File, bool), JournalError> {
     let io = |source| JournalError::Io { path: path.to_owned(), source };
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
@@ -223,20 +223,20 @@ fn open(path: &Path) -> Result<(File, bool), JournalError> {
     }
 }
 
-/// Whether it is the file system that cannot lock: ENOSYS and EOPNOTSUPP, and ENOLCK of network file systems.
+/// Returns true if the error means that there are no locks: ENOSYS, EOPNOTSUPP, or ENOLCK of network file systems.
 fn has_no_locks(error: &io::Error) -> bool {
     const ENOLCK: i32 = 37;
     error.kind() == io::ErrorKind::Unsupported || (cfg!(target_os = "linux") && error.raw_os_error() == Some(ENOLCK))
 }
 
-/// What a journal of a run begins with, wherever it was begun.
+/// The first lines of every journal of a run, the same on all machines.
 fn header(run: &Identity) -> String {
     let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
     let fields = iter::once(&version).chain(run).map(|(field, value)| format!("{field} {value}\n"));
     format!("{FORMAT}\n{}", fields.collect::<String>())
 }
 
-/// Whether the file ends inside its header; leaves the reader where it was if not.
+/// Returns true if the file ends inside its header. The reader is at the start of the file afterwards.
 fn is_cut_off(reader: &mut BufReader<&File>, header: &str) -> io::Result<bool> {
     let mut start = Vec::new();
     reader.take(header.len() as u64).read_to_end(&mut start)?;
@@ -244,7 +244,7 @@ fn is_cut_off(reader: &mut BufReader<&File>, header: &str) -> io::Result<bool> {
     Ok(start.len() < header.len() && header.as_bytes().starts_with(&start))
 }
 
-/// The whole records, and where the last of them ends.
+/// Returns the complete records, and the position where the last of them ends.
 fn read_records<Record: DeserializeOwned>(
     mut reader: BufReader<&File>,
     start: u64,
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::{Replicate, Settings, statistics::Moments};
 
-    /// Numbers that tell `index`; one tensor without a gradient.
+    /// A replicate whose numbers depend on `index`, with one tensor without a gradient.
     fn replicate(index: usize) -> Replicate {
         let moments = |x: f64| Moments::of_squares(3.0, x.exp());
         Replicate {
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// As the same run, goes on.
+    /// Opens the journal of a run that goes on.
     fn resume(path: &Path, run: &Identity) -> Result<Journal<Replicate>, JournalError> {
         Journal::resume(path, run)
     }
@@ -345,7 +345,7 @@ mod tests {
             let journal = resume(&path, &run).expect("ours");
             assert!(journal.len() < 2, "{place}");
         }
-        // What a power failure leaves: zeros, whose checksum is that of nothing.
+        // A power failure may leave zeros, which look like an empty record with the right checksum.
         fs::write(&path, [&whole[..start], &[0; 64]].concat()).expect("writable");
         assert!(resume(&path, &run).expect("ours").is_empty());
     }
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(message(&run), "expected 3, got something else");
     }
 
-    /// Journals of one run become one; those of another are refused; all go when it ends.
+    /// Journals of one run become one, and journals of another are refused; all are removed when the run ends.
     #[test]
     fn journals_are_gathered() {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -385,7 +385,7 @@ mod tests {
         for (path, index) in [(&one, 1), (&two, 2)] {
             Journal::create(path, &run).expect("new").append(index, &replicate(index)).expect("writable");
         }
-        // As another machine would have begun it.
+        // The header that another machine would have written.
         let text = fs::read(&two).expect("readable");
         let ours = format!("instructions {}\n", instruction_set()).into_bytes();
         let at = text.windows(ours.len()).position(|found| found == ours).expect("a header");

@@ -25,10 +25,10 @@ use crate::{
     vectorised::vectorised,
 };
 
-/// Generators side by side.
+/// Number of generators that run side by side.
 const LANES: usize = 16;
 
-/// Names a stream: four words that are each as good as random.
+/// The key of a stream: four words that are each as good as random.
 pub(crate) type Key = [u64; 4];
 
 /// One stream: the four words of state of every lane.
@@ -81,7 +81,7 @@ impl Lanes {
         words
     }
 
-    /// N(0, 1).
+    /// The next samples of N(0, 1).
     #[inline(always)]
     fn normals(&mut self) -> [f32; 2 * LANES] {
         let mut normals = [0.0; 2 * LANES];
@@ -95,14 +95,14 @@ impl Lanes {
         normals
     }
 
-    /// Those of the next normals that are not beyond `cutoff`, and their number.
+    /// The next normals that are not beyond `cutoff`, moved to the front, and their number.
     #[inline(always)]
     fn below(&mut self, cutoff: f32) -> ([f32; 2 * LANES], usize) {
         let normals = self.normals();
         pack(&normals, |i| normals[i].abs() <= cutoff)
     }
 
-    /// Normals within `cutoff`, from uniform proposals.
+    /// Normals within `cutoff`, accepted from uniform proposals, and their number.
     #[inline(always)]
     fn near_zero(&mut self, cutoff: f32) -> ([f32; 2 * LANES], usize) {
         let proposals = self.words().map(|word| cutoff * signed_fraction(word));
@@ -115,7 +115,7 @@ impl Lanes {
     }
 }
 
-/// The draws that are accepted, moved to the front, and their number.
+/// The accepted samples, moved to the front, and their number.
 #[inline(always)]
 fn pack(draws: &[f32], accepted: impl Fn(usize) -> bool) -> ([f32; 2 * LANES], usize) {
     let (mut kept, mut count) = ([0.0; 2 * LANES], 0);
@@ -136,7 +136,7 @@ pub(crate) fn split_mix(seed: u64, n: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A signed number in [−1, 1].
+/// The word as a signed number in [−1, 1].
 #[inline(always)]
 fn signed_fraction(word: u32) -> f32 {
     const UNIT: f32 = 1.0 / 2_147_483_648.0;
@@ -178,7 +178,7 @@ fn cosine_and_sine(word: u32) -> (f32, f32) {
 }
 
 vectorised! {
-    /// N(0, `std`²).
+    /// Fills `out` with samples of N(0, `std`²).
     pub(crate) fn normal<T: Scalar>(key: Key, std: f64, out: &mut [T]) {
         let (mut lanes, std) = (Lanes::new(key), T::from_f64(std));
         let (blocks, rest) = out.as_chunks_mut::<{ 2 * LANES }>();
@@ -192,7 +192,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Uniform between −`bound` and `bound`.
+    /// Fills `out` with uniform samples between −`bound` and `bound`.
     pub(crate) fn uniform<T: Scalar>(key: Key, bound: f64, out: &mut [T]) {
         let (mut lanes, bound) = (Lanes::new(key), T::from_f64(bound));
         let (blocks, rest) = out.as_chunks_mut::<LANES>();
@@ -205,7 +205,7 @@ vectorised! {
     }
 }
 
-/// As many `draws` as there is room for, times `factor`.
+/// Writes as many of `draws` as `out` has room for, times `factor`.
 #[inline(always)]
 fn put<T: Scalar>(out: &mut [T], draws: &[f32], factor: T) {
     for (x, &draw) in out.iter_mut().zip(draws) {
@@ -214,7 +214,7 @@ fn put<T: Scalar>(out: &mut [T], draws: &[f32], factor: T) {
 }
 
 vectorised! {
-    /// N(0, `std`²), |z| ≤ `cutoff` · `std`.
+    /// Fills `out` with samples of N(0, `std`²) conditioned on |z| ≤ `cutoff` · `std`.
     pub(crate) fn truncated_normal<T: Scalar>(key: Key, std: f64, cutoff: f64, out: &mut [T]) {
         let (mut lanes, std, cutoff) = (Lanes::new(key), T::from_f64(std), cutoff as f32);
         let mut room = &mut out[..];
@@ -228,7 +228,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Multiplies every entry by 1/(1 − `rate`), or by zero with probability `rate`, met to 2^−32.
+    /// Multiplies every entry by 1/(1 − `rate`), or by zero with probability `rate`, up to 2^−32.
     pub(crate) fn mask<T: Scalar>(key: Key, rate: f64, entries: &mut [T]) {
         let mut lanes = Lanes::new(key);
         let threshold = (rate * 2f64.powi(32)) as u32;
@@ -261,7 +261,7 @@ mod tests {
     const DRAWS: usize = 1 << 20;
     const ROW: usize = 1000;
 
-    /// Rows of normals, as tensors have them.
+    /// Normal samples in rows, each from its own stream, as in tensors.
     fn normals() -> Vec<f64> {
         let mut draws = vec![0.0f32; DRAWS / ROW * ROW];
         for (row, draws) in draws.chunks_exact_mut(ROW).enumerate() {
@@ -303,7 +303,7 @@ mod tests {
                 assert_mean(&format!("beyond {limit}"), beyond, p, p * (1.0 - p));
             }
         }
-        // The largest there is; beyond 4 the formula of the definition is exact to its words of 31 bits.
+        // The largest normal there is; beyond 4 the formula of the definition is exact to its words of 31 bits.
         assert!((f64::from(-2.0 * ln_of_fraction(0)).sqrt() - (64.0 * 2f64.ln()).sqrt()).abs() < 1e-5);
     }
 
@@ -322,7 +322,7 @@ mod tests {
         assert!(statistic < (2e5f64.ln() / 2.0).sqrt(), "{statistic}");
     }
 
-    /// Products of draws, and of their squares, at every lag up to two blocks and from row to row.
+    /// Products of samples, and of their centred squares, at every lag up to two blocks and between rows.
     #[test]
     fn draws_are_uncorrelated_within_and_between_streams() {
         let draws = normals();
@@ -342,7 +342,7 @@ mod tests {
             let mut other = [5, 6, 7, 8];
             other[bit / 64] ^= 1 << (bit % 64);
             let (mut a, mut b) = (Lanes::new([5, 6, 7, 8]), Lanes::new(other));
-            // Half of the lanes see this word of the key.
+            // Half of the lanes depend on this word of the key.
             let (a, b) = ([a.words(), a.words()].concat(), [b.words(), b.words()].concat());
             let pairs = a.iter().zip(&b).filter(|(a, b)| a != b);
             let differing: Vec<f64> = pairs.map(|(a, b)| f64::from((a ^ b).count_ones())).collect();
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    /// P(|z| ≤ x) / P(|z| ≤ cutoff), in tenths of the cutoff.
+    /// The distribution function is P(|z| ≤ x) / P(|z| ≤ cutoff), checked at tenths of the cutoff.
     #[test]
     fn truncated_normals_have_their_distribution() {
         for cutoff in [0.5, 1.0, 2.0, 3.0] {
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// The generator of another author, started at the same state.
+    /// The reference is the generator of another author, started at the same state.
     #[test]
     fn a_lane_is_xoshiro128_plus_plus() {
         let mut lanes = Lanes::new([1, 2, 3, 4]);
@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// The same on every processor, and in every later version: they are what a seed stands for.
+    /// Samples are the same on every processor and in every later version: they define the meaning of a seed.
     #[test]
     fn draws_are_pinned() {
         let bits = |draw: fn(&mut [f32])| {

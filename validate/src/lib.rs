@@ -1,8 +1,8 @@
-//! What a sampled network *does*: the Monte-Carlo engine.
+//! The Monte-Carlo engine: measurements of sampled networks.
 //!
-//! [`measure()`] samples the weights of a [`Stack`](sigprop_stack::Stack), runs it forward on sampled
-//! input and backward on a sampled gradient, and tells the moments at every site with their
-//! standard errors. It knows no theory: whatever it says of a formula is independent of it.
+//! [`measure()`] samples the weights of a [`Stack`](sigprop_stack::Stack), runs it forward on sampled input and
+//! backward on a sampled gradient, and reports the moments at every site with their standard errors. It contains no
+//! theory, so its results are an independent check of every formula.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;

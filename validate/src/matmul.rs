@@ -1,17 +1,16 @@
-//! Matrix products: a safe interface to the kernels of `gemm` for f32 and f64. The crate `gemm` itself also compiles those for complex
-//! numbers, which take minutes.
+//! Matrix products: a safe interface to the kernels of `gemm` for f32 and f64. The crate `gemm` itself also compiles
+//! kernels for complex numbers, which takes minutes.
 //!
-//! Threads share the rows and columns of a product, never the sum behind an entry, so that their
-//! number does not change its bits. Each has a piece of its own, of whole rows or whole columns: `gemm`'s own way of
-//! sharing one takes up to an eighth longer.
+//! Threads divide the rows or columns of a product among themselves, never the sum behind an entry, so that their
+//! number does not change its bits. Each thread has a piece of whole rows or whole columns: `gemm`'s own way of
+//! dividing a product takes up to an eighth longer.
 //!
 //! # Safety
 //!
-//! `gemm` reads and writes through raw pointers with strides. A [`View`] or [`ViewMut`] can only be
-//! made over a slice that holds its last entry, so every address the product touches lies inside;
-//! a [`ViewMut`] has its slice for itself, so the result overlaps no factor; its entries lie at
-//! different addresses because rows do not overlap, and it is divided by rows or by columns only. `gemm` implements f32 and
-//! f64, the only types that are [`Scalar`].
+//! `gemm` reads and writes through raw pointers with strides. A [`View`] or [`ViewMut`] can only be made over a slice
+//! that holds its last entry, so every address that the product touches lies inside. A [`ViewMut`] has exclusive access
+//! to its slice, so the result overlaps no factor. Its entries lie at different addresses, because rows do not overlap
+//! and it is divided by rows or by columns only. `gemm` implements f32 and f64, the only types that are [`Scalar`].
 #![allow(unsafe_code)]
 
 use std::{marker::PhantomData, ops::Range};
@@ -21,8 +20,9 @@ use rayon::{current_num_threads, join};
 
 use crate::scalar::Scalar;
 
-/// A kernel of `gemm`: rows, columns and depth; the result, its strides of columns and rows and whether it is added to; both factors with
-/// their strides; the factors of what was there and of the product; what of complex numbers is conjugated; threads.
+/// A kernel of `gemm`. Its arguments are rows, columns and depth; the result, its strides of columns and rows, and a
+/// flag to read the old result; both matrices with their strides; the factors on the old result and on the product;
+/// flags to conjugate complex numbers; the threads.
 pub(crate) type Kernel<T> = unsafe fn(
     usize,
     usize,
@@ -45,10 +45,10 @@ pub(crate) type Kernel<T> = unsafe fn(
     Parallelism,
 );
 
-/// Who works on a product.
+/// The threads that work on a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Threads {
-    /// The calling thread: what is one of many products already shared out.
+    /// The calling thread alone, for one of many products that threads share.
     Alone,
     /// All threads of the replicate.
     Shared,
@@ -71,13 +71,13 @@ impl<'a, T> View<'a, T> {
         Self { entries, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// The first `count` rows, and the others.
+    /// Splits the matrix into its first `count` rows and the others.
     fn rows(self, count: usize) -> [Self; 2] {
         let others = &self.entries[count * self.row_stride..];
         [Self { rows: count, ..self }, Self { entries: others, rows: self.rows - count, ..self }]
     }
 
-    /// The first `count` columns, and the others.
+    /// Splits the matrix into its first `count` columns and the others.
     fn columns(self, count: usize) -> [Self; 2] {
         self.transposed().rows(count).map(Self::transposed)
     }
@@ -103,7 +103,7 @@ pub(crate) struct ViewMut<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: as the slice is; parts have no entry in common.
+// SAFETY: a mutable slice is `Send` too, and parts have no entry in common.
 unsafe impl<T: Send> Send for ViewMut<'_, T> {}
 
 impl<'a, T> ViewMut<'a, T> {
@@ -113,19 +113,19 @@ impl<'a, T> ViewMut<'a, T> {
         Self { first: entries.as_mut_ptr(), rows, columns, row_stride, slice: PhantomData }
     }
 
-    /// The first `count` rows, and the others.
+    /// Splits the matrix into its first `count` rows and the others.
     fn rows(self, count: usize) -> [Self; 2] {
         let others = self.first.wrapping_add(count * self.row_stride);
         [Self { rows: count, ..self }, Self { first: others, rows: self.rows - count, ..self }]
     }
 
-    /// The first `count` columns, and the others.
+    /// Splits the matrix into its first `count` columns and the others.
     fn columns(self, count: usize) -> [Self; 2] {
         let others = self.first.wrapping_add(count);
         [Self { columns: count, ..self }, Self { first: others, columns: self.columns - count, ..self }]
     }
 
-    /// Its columns in `count` parts, fewer where these would be too small, and which columns those are.
+    /// Splits the columns into `count` parts, fewer if these would be too small; each comes with its range of columns.
     pub(crate) fn parts(self, count: usize) -> Vec<(Range<usize>, Self)> {
         let (mut parts, mut first, mut others) = (Vec::with_capacity(count), 0, self);
         for left in (2..=count.min(others.columns / SMALLEST)).rev() {
@@ -172,7 +172,7 @@ fn product<T: Scalar>(threads: Threads, out: &mut ViewMut<T>, accumulate: bool, 
         Threads::Alone => 1,
         Threads::Shared => current_num_threads(),
     };
-    // Lent for as long as this takes.
+    // A view of the same entries for the duration of this call.
     let out = ViewMut { ..*out };
     Piece { out, accumulate, factor, a, b }.shared_by(threads);
 }
@@ -186,14 +186,14 @@ struct Piece<'a, T> {
     b: View<'a, T>,
 }
 
-/// Rows or columns of a piece, at least, of products that are no strips: `gemm` adds up small ones, of at most 64 of both or
-/// 256 entries, in another order.
+/// Smallest number of rows or columns of a piece of a divided product; strips narrower than [`NARROWEST`] are not
+/// divided. `gemm` adds up small products, of at most 64 of both or 256 entries, in another order.
 const SMALLEST: usize = 96;
 const NARROWEST: usize = 4;
-/// What numbers of rows and columns are multiples of, where there is a choice.
+/// Numbers of rows and columns of pieces are multiples of this where there is a choice.
 const STEP: usize = 32;
 
-/// `part` in `whole` of a side of twice [`SMALLEST`] at least.
+/// The share `part`/`whole` of a side, which must be at least twice [`SMALLEST`].
 fn share(side: usize, part: usize, whole: usize) -> usize {
     (side * part / whole).next_multiple_of(STEP).clamp(SMALLEST, side - SMALLEST)
 }
@@ -220,7 +220,7 @@ impl<T: Scalar> Piece<'_, T> {
 
     fn multiply(self) {
         let Self { out, accumulate, factor, a, b } = self;
-        // The kernel wants columns whose entries are neighbours: the transposed product.
+        // The kernel expects contiguous columns, so it computes the transposed product.
         // SAFETY: the views hold every entry that is read or written, the result overlaps neither
         // factor, and the shapes agree; see the header.
         unsafe {
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(out.map(|x| x as i64), [19 + 52, 22 + 60, 43 + 76, 50 + 88]);
     }
 
-    /// Of more rows, of more columns, of a strip that cannot be shared; beyond the depth that `gemm` adds up at a time.
+    /// Products with more rows, with more columns, and strips that stay whole; all deeper than `gemm` adds up at once.
     #[test]
     fn threads_change_no_bit() {
         const DEPTH: usize = 1100;

@@ -1,4 +1,4 @@
-//! The public entry: replicates in parallel, pooled in order.
+//! The public entry points: replicates run in parallel and are pooled in order.
 
 use std::{sync::atomic::AtomicBool, thread};
 
@@ -15,35 +15,35 @@ use crate::{
     shard::Shard,
 };
 
-/// How much is sampled, and what is told.
+/// The settings of a measurement: the number of samples, the reported quantities and the resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Networks to sample: weights, input, masks and gradient are fresh for each.
+    /// Number of networks to sample; weights, input, masks and gradient are fresh for each.
     pub replicates: usize,
-    /// Sequences that share the weights of a replicate.
+    /// Number of sequences that share the weights of a replicate.
     pub batch: usize,
-    /// Same seed, same result, at any number of threads.
+    /// Seed of all random numbers: the same seed gives the same result with any number of threads.
     pub seed: u64,
-    /// Threads; all processors if none.
+    /// Number of threads; `None`: one per processor.
     pub threads: Option<usize>,
-    /// Bytes that the run may take. Beyond them fewer replicates are under way at a time, then more of the insides
-    /// of blocks is computed again in the backward pass, which costs up to a quarter of the time again.
+    /// Bytes that the run may take. If they do not suffice, first fewer replicates run at a time. Then more parts of
+    /// blocks are computed again in the backward pass, which takes up to a quarter more time.
     pub memory: f64,
-    /// Whether the sites inside blocks get rows too.
+    /// True if the sites inside blocks get rows too.
     pub all_sites: bool,
-    /// Whether the gradients of weights are told.
+    /// True if the gradients of weights are reported.
     pub weights: bool,
-    /// Whether what is known of Gaussian inputs and gradients is used to lower the errors of the sites (control
+    /// True if the known moments of Gaussian inputs and gradients are used to lower the errors of the sites (control
     /// variates; from 32 replicates).
     pub controls: bool,
     /// How linear maps are sampled.
     pub sampler: Sampling,
-    /// Whether to go on beyond `replicates`.
+    /// Accuracy for which sampling goes on beyond `replicates`; `None`: it ends there.
     pub target: Option<Target>,
 }
 
 impl Settings {
-    /// What decides the result of a run of `stack`, a fingerprint.
+    /// Returns the settings that determine the result of a run; `stack` is a fingerprint of the network.
     pub fn identity(&self, stack: &str) -> Identity {
         let Self { replicates, batch, seed, threads: _, memory: _, all_sites, weights, controls, sampler, target } =
             self;
@@ -64,19 +64,19 @@ impl Settings {
 /// How linear maps are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// Their weights are drawn, and multiplied.
+    /// Their weights are sampled, then multiplied.
     Direct,
-    /// Only what their weights make of the tokens and the gradients is drawn, from its distribution: the same
-    /// distribution in tokens² × width operations instead of tokens × width². For Gaussian weights that are used once.
+    /// Only the products of the weights with tokens and gradients are sampled, from their exact distribution. This
+    /// takes tokens² × width operations instead of tokens × width². It needs Gaussian weights that are used once.
     Conditional,
 }
 
-/// When sampling may end.
+/// The accuracy at which sampling may end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Largest standard error of the variances (relative) and of the token correlations.
+    /// Largest allowed standard error of the variances (relative) and of the token correlations.
     pub std_error: f64,
-    /// Of these sites; of all that get a row if none.
+    /// Sites that must reach it; if empty, all sites with a row.
     pub sites: Vec<String>,
     /// Largest number of replicates.
     pub replicates: usize,
@@ -99,18 +99,18 @@ impl Default for Settings {
     }
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Every site in forward order, every tensor that has a gradient.
+    /// The rows of every site in forward order, and of every tensor that has a gradient.
     ///
-    /// Standard errors are zero when there is only one replicate: they are not known then. Cells
-    /// that any replicate computed from numbers outside the range of f32 are blank; a tensor whose
-    /// gradient left that range has no row.
+    /// Standard errors are zero when there is only one replicate, because they are not known then. Cells that any
+    /// replicate computed from numbers outside the range of f32 are blank. A tensor whose gradient left that range has
+    /// no row.
     pub table: SiteTable,
-    /// Replicates really done.
+    /// Number of replicates that were done.
     pub replicates: usize,
-    /// Replicates to be done: more than that after a cancellation.
+    /// Number of replicates to be done: larger than `replicates` after a cancellation.
     pub goal: usize,
     /// Path of the first site, forward then backward, that left the range of f32 in any replicate:
     /// beyond its largest number, or so small that digits are lost.
@@ -120,7 +120,7 @@ pub struct Measurement {
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The stack cannot be walked.
+    /// The stack is invalid.
     #[error(transparent)]
     Stack(#[from] StackError),
     /// A setting outside its range.
@@ -128,39 +128,39 @@ pub enum MeasureError {
     Setting {
         /// Name of the setting.
         field: &'static str,
-        /// What it is.
+        /// The value given.
         got: usize,
     },
-    /// The conditional sampler cannot do this.
+    /// The conditional sampler cannot handle a site.
     #[error("{site}: {reason}; the conditional sampler needs Gaussian weights that are used once: sample directly")]
     Conditional {
-        /// Where.
+        /// Path of the site.
         site: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// The arrays would not fit.
+    /// The arrays do not fit into the allowed memory.
     #[error(
         "about {:.2} GiB of memory needed, {:.2} GiB allowed; lower the batch or the sequence length, or allow more",
         bytes / GIBIBYTE,
         limit / GIBIBYTE
     )]
     Memory {
-        /// Estimated need of one replicate.
+        /// Estimated need of one replicate, in bytes.
         bytes: f64,
-        /// What is allowed.
+        /// The allowed number of bytes.
         limit: f64,
     },
     /// Threads could not be started.
     #[error("cannot start threads")]
     Threads(#[from] rayon::ThreadPoolBuildError),
-    /// Replicates could not be taken down.
+    /// The journal could not be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A signal or gradient is beyond f32, where nothing can be told without it.
+    /// A signal or gradient left the range of f32, and there is no result without it.
     #[error("{site} left the range of f32; lower the scale of the weights")]
     Overflow {
-        /// Where.
+        /// Path of the site.
         site: String,
     },
     /// Cancelled before the first replicate was done.
@@ -168,20 +168,19 @@ pub enum MeasureError {
     Cancelled,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Replicates done.
+    /// Number of replicates done.
     pub done: usize,
-    /// Replicates to be done, as far as is known: a target may need more.
+    /// Number of replicates to be done, as far as is known: a target may need more.
     pub goal: usize,
 }
 
-/// Samples `settings.replicates` networks and tells what flows through them.
+/// Samples `settings.replicates` networks and returns the moments of their signals and gradients.
 ///
-/// `progress` is called after each replicate. Once `cancelled` is true, replicates under way are
-/// abandoned and the result holds replicates 0 .. k without a gap, the same as a run with
-/// `replicates` = k but for its `goal`.
+/// `progress` is called after each replicate. Once `cancelled` is true, replicates under way are abandoned. The result
+/// then holds replicates 0 .. k without a gap; it is the result of a run with `replicates` = k except for its `goal`.
 ///
 /// # Panics
 ///
@@ -195,8 +194,8 @@ pub fn measure(
     measure_with(None, stack, settings, progress, cancelled)
 }
 
-/// As [`measure`], with a journal of this run: every replicate is taken down as it comes, those that it holds are
-/// not sampled again. The result is the same.
+/// Measures like [`measure`], with a journal of this run: every replicate is recorded as soon as it is done, and
+/// replicates in the journal are not sampled again. The result is the same.
 ///
 /// # Panics
 ///
@@ -229,9 +228,9 @@ pub fn measure_with(
     }
 }
 
-/// Samples those replicates of a run without a target that are of a shard, into a journal of its own; how many of them
-/// that holds now: fewer than all after a cancellation. A run that gathers the journals of all shards is the same as one
-/// that samples all of it.
+/// Samples the replicates of a shard of a run without a target, into a journal of its own. Returns how many of them the
+/// journal holds now: fewer than all after a cancellation. A run that gathers the journals of all shards gives the same
+/// result as a run that samples everything.
 ///
 /// # Panics
 ///
@@ -249,7 +248,7 @@ pub fn measure_shard(
     Ok(complete(journal, (shard, settings.replicates), &pools, &sample, progress)?)
 }
 
-/// What is sampled how, and the threads that do it.
+/// Checks the settings; returns the plan of a replicate, and one pool of threads per replicate that runs at a time.
 fn prepare(stack: &Stack, settings: &Settings) -> Result<(Plan, Vec<ThreadPool>), MeasureError> {
     check(stack)?;
     let threads = number_of_threads(settings.threads)?;
@@ -258,7 +257,7 @@ fn prepare(stack: &Stack, settings: &Settings) -> Result<(Plan, Vec<ThreadPool>)
             return Err(MeasureError::Setting { field, got });
         }
     }
-    // Replicates side by side, as many as fit, and inside each as many threads as that leaves.
+    // As many replicates run side by side as fit into the memory; they share the threads.
     let target = settings.target.as_ref();
     let most = threads.min(target.map_or(0, |target| target.replicates).max(settings.replicates));
     let largest = Plan::new(stack, settings, f64::INFINITY).bytes;
@@ -275,15 +274,15 @@ fn prepare(stack: &Stack, settings: &Settings) -> Result<(Plan, Vec<ThreadPool>)
     Ok((plan, pools))
 }
 
-/// All processors if none are asked for.
+/// Returns the number of threads asked for, or else of processors.
 pub(crate) fn number_of_threads(asked: Option<usize>) -> Result<usize, MeasureError> {
     let threads = asked.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     if threads == 0 { Err(MeasureError::Setting { field: "threads", got: 0 }) } else { Ok(threads) }
 }
 
-/// How many replicates are likely to reach the target, unless `now` do or are all that is allowed.
+/// Returns how many replicates are likely to reach the target; `None` if `now` reach it or are all that is allowed.
 fn next_goal(table: &SiteTable, target: &Target, now: usize) -> Option<usize> {
-    /// Errors that are estimates themselves are not trusted with more.
+    /// Largest factor on the number of replicates at a time, because the errors are estimates themselves.
     const LARGEST_STEP: usize = 8;
     let relative = |cell: &Cell| cell.std_error.ratio(&cell.value);
     let absolute = |cell: &Cell| cell.std_error.value();

@@ -1,5 +1,5 @@
-//! What every replicate of a run has in common: a walk with widths alone lists the sites and the
-//! tensors, adds up the memory a replicate needs, and chooses what is computed again in the backward
+//! The plan of a run, common to all replicates. A traversal with shapes instead of arrays lists the sites and the
+//! tensors, adds up the memory that a replicate needs, and chooses the nodes that are computed again in the backward
 //! pass ([`recomputation`]).
 
 mod recomputation;
@@ -30,25 +30,25 @@ use crate::{
 /// Bytes of an f32.
 const ENTRY: f64 = 4.0;
 
-/// The rows of a run and what its replicates share.
+/// The rows of a run and everything else that is common to its replicates.
 pub(crate) struct Plan {
-    /// Sequences of a replicate.
+    /// Number of sequences per replicate.
     pub batch: usize,
-    /// Of each stream.
+    /// The streams.
     pub streams: Vec<PlannedStream>,
     /// The sites that get a row, in forward order.
     pub rows: Vec<Row>,
-    /// The rows that get a gradient, in the order in which it meets them.
+    /// Indices of the rows that get a gradient, in backward order.
     pub backward: Vec<usize>,
     /// The tensors that get a gradient, in order of depth.
     pub tensors: Vec<PlannedTensor>,
-    /// Where a tensor is among them, by name and expert.
+    /// Index of each in `tensors`, by name and expert.
     pub tensor_index: HashMap<(String, Option<usize>), usize>,
-    /// Largest memory of one replicate.
+    /// Largest memory of one replicate, in bytes.
     pub bytes: f64,
-    /// Paths of the nodes that keep their input alone.
+    /// Paths of the nodes that keep only their input and are computed again.
     pub recomputed: BTreeSet<String>,
-    /// The first site that the sampler asked for cannot do, and why.
+    /// The first site that the requested sampler cannot handle, and the reason.
     pub refusal: Option<(String, &'static str)>,
 }
 
@@ -56,55 +56,55 @@ pub(crate) struct Plan {
 pub(crate) struct PlannedStream {
     /// Prefix of its sites.
     pub name: String,
-    /// How many tokens its source has.
+    /// Numbers of sequences and tokens at its source.
     pub shape: Shape,
-    /// What its ids are drawn from.
+    /// The source of its ids.
     pub ids: PlannedIds,
     /// Number of rows before it.
     first_row: usize,
-    /// Streams whose output it reads.
+    /// Indices of the streams whose output it reads.
     memories: BTreeSet<usize>,
 }
 
-/// Where ids come from.
+/// The source of token ids.
 pub(crate) enum PlannedIds {
-    /// There are none.
+    /// There are no ids.
     None,
-    /// Their distribution function.
+    /// Independent ids with this distribution function.
     Cumulative(Vec<f64>),
     /// Given sequences.
     Given(Vec<Vec<u32>>),
 }
 
-/// A site that is told.
+/// A site that is reported.
 pub(crate) struct Row {
     pub layer: i64,
     pub site: String,
     pub is_stream_site: bool,
 }
 
-/// A tensor that is told.
+/// A tensor whose gradient is reported.
 pub(crate) struct PlannedTensor {
     pub layer: i64,
     pub tensor: Tensor,
-    /// Of which expert, inside a mixture.
+    /// Index of the expert it belongs to, inside a mixture.
     pub expert: Option<usize>,
     pub entries: f64,
-    /// How often the streams use it.
+    /// Number of uses in all streams.
     pub uses: usize,
-    /// Stream that used it first.
+    /// Index of the stream that uses it first.
     stream: usize,
 }
 
 impl PlannedTensor {
-    /// Whether it is the same tensor of another expert.
+    /// Returns true if `other` is the same tensor of another expert.
     pub(crate) fn is_expert_beside(&self, other: &Self) -> bool {
         self.expert.is_some() && self.expert != other.expert && self.tensor.name == other.tensor.name
     }
 }
 
 impl Plan {
-    /// The plan of a replicate that may take `budget` bytes; it takes more if nothing else is left.
+    /// The plan of a replicate that may take `budget` bytes; it takes more if recomputing everything is not enough.
     pub(crate) fn new(stack: &Stack, settings: &Settings, budget: f64) -> Self {
         let mut planner = Planner {
             settings,
@@ -166,36 +166,36 @@ fn reached(streams: &[PlannedStream], seeded: usize) -> BTreeSet<usize> {
     reached
 }
 
-/// What a signal is, for the plan.
+/// The shape of a signal, which the plan carries instead of the signal.
 #[derive(Clone, Copy)]
 struct Form {
     seq_len: usize,
     width: usize,
-    /// Tells it from others.
+    /// Number of the signal, different for every signal.
     id: usize,
 }
 
-/// Carries shapes.
+/// The interpreter that carries shapes.
 struct Planner<'a> {
     settings: &'a Settings,
     streams: Vec<PlannedStream>,
     rows: Vec<Row>,
     tensors: Vec<PlannedTensor>,
-    /// Nodes of the streams that are done.
+    /// Finished nodes of the streams.
     blocks: Vec<Block>,
-    /// The one under way.
+    /// The node of a stream under way.
     block: Block,
     /// The node under way inside it.
     part: Node,
-    /// Signals met so far.
+    /// Number of signals so far.
     signals: usize,
-    /// Those that stay until the backward pass.
+    /// Signals that stay until the backward pass, by number.
     kept: BTreeSet<usize>,
-    /// Bytes that the hungriest node needs besides.
+    /// Largest number of bytes that a node needs temporarily.
     largest: f64,
-    /// The first site that the conditional sampler cannot do, and why, if that is asked for.
+    /// The first site that the conditional sampler cannot handle, and the reason, if that sampler is requested.
     refusal: Option<(String, &'static str)>,
-    /// Names of the weights that it does not draw, and their sites.
+    /// Names of the weights that the conditional sampler does not sample, and their sites.
     undrawn: Vec<(String, String)>,
 }
 
@@ -217,7 +217,7 @@ impl Planner<'_> {
         });
     }
 
-    /// Begins with a node of a stream.
+    /// Starts a node of a stream.
     fn enter(&mut self, input: Form) {
         let node = || Node { input: self.array(input), ..Node::default() };
         (self.block, self.part) = (Block { whole: node(), parts: Vec::new() }, node());
@@ -229,7 +229,7 @@ impl Planner<'_> {
         Form { seq_len, width, id: self.signals }
     }
 
-    /// A signal that stays until the backward pass.
+    /// Counts a signal that stays until the backward pass.
     fn keep(&mut self, form: Form) {
         if self.kept.insert(form.id) {
             let bytes = self.array(form);
@@ -238,7 +238,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Entries that a node needs while it works.
+    /// Counts the bytes that a node needs while it works.
     fn need(&mut self, bytes: f64) {
         self.largest = self.largest.max(bytes);
     }
@@ -266,7 +266,7 @@ impl Planner<'_> {
         y
     }
 
-    /// What a linear map whose weights are not drawn needs and keeps, or why it cannot be.
+    /// Counts the memory of a linear map whose weights are not sampled, and records the reason if that is impossible.
     fn conditional(&mut self, at: &Site, linear: &Linear, x: Form) {
         let reason = conditional::refusal(linear);
         self.refusal = self.refusal.take().or(reason.map(|reason| (at.to_string(), reason)));
@@ -274,7 +274,7 @@ impl Planner<'_> {
         let basis = self.signal(x.seq_len, linear.fan_in);
         self.keep(basis);
         let tokens = (self.settings.batch * x.seq_len) as f64;
-        // Squares and arrays in f64, and their copies.
+        // Matrices over pairs of tokens and arrays, in f64, with their copies.
         let squares = 5.0 * tokens * tokens;
         self.need(2.0 * ENTRY * (squares + 3.0 * tokens * linear.fan_in.max(linear.fan_out) as f64));
     }

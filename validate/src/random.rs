@@ -1,9 +1,8 @@
-//! Random numbers that can be drawn again: one stream per (seed, replicate, purpose, name, index).
+//! Random numbers that can be generated again: one stream per (seed, replicate, purpose, name, index).
 //!
-//! Weights and masks are not kept for the backward pass but drawn a second time, and a table with
-//! 10⁵ rows is drawn only where it is looked up; so every row of a tensor has its own stream. The
-//! words that name a stream are hashed into its key, 256 bits, by four chains of SplitMix64; what
-//! comes out of a stream is defined in [`lanes`].
+//! Weights and masks are not kept for the backward pass but sampled a second time, and a table with 10⁵ rows is sampled
+//! only where it is looked up. Therefore every row of a tensor has its own stream. The words that name a stream are
+//! hashed into its key, 256 bits, by four chains of SplitMix64. The output of a stream is defined in [`lanes`].
 
 use std::sync::Arc;
 
@@ -20,10 +19,10 @@ use crate::{
 /// A stream for single numbers, such as token ids. xoshiro256++ is fixed by its definition, unlike `StdRng`.
 pub(crate) type Generator = Xoshiro256PlusPlus;
 
-/// What a stream is for: the same name may be used once for each.
+/// The purpose of a stream: the same name may be used once for each.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
-    /// Entries of a tensor, or coordinates of its rows; the index is its row, or the coordinate.
+    /// Entries of a tensor, with its row as the index; or coordinates of its rows, with the coordinate as the index.
     Weight,
     /// Token ids or Gaussian input.
     Input,
@@ -31,7 +30,7 @@ pub(crate) enum Purpose {
     Mask,
     /// The gradient that starts the backward pass.
     Gradient,
-    /// What a weight does to directions that its input does not have.
+    /// The action of a weight on directions outside the span of its input.
     Rest,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct Random {
     changes: Option<Changes>,
 }
 
-/// What is added to parameters after they are drawn.
+/// Changes of parameters, `factor` times `steps`, that are added after the parameters are sampled.
 #[derive(Clone)]
 pub(crate) struct Changes {
     pub(crate) steps: Arc<ByTensor<f32>>,
@@ -55,7 +54,7 @@ pub(crate) struct Streams {
     key: Key,
 }
 
-/// The rows of a tensor, or of what else is distributed like it.
+/// The rows of a tensor, or of another array with the same distribution.
 pub(crate) struct Rows<'a> {
     random: &'a Random,
     tensor: &'a Tensor,
@@ -63,7 +62,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Draws row `row`.
+    /// Samples row `row`.
     pub(crate) fn draw<T: Scalar>(&self, row: usize, out: &mut [T]) {
         self.streams.fill(row, self.tensor.init, out);
         self.random.change(&self.tensor.name, row, out);
@@ -76,12 +75,12 @@ impl Random {
         Self { key: absorb(absorb([1, 2, 3, 4], seed), replicate as u64), expert: None, changes: None }
     }
 
-    /// The same, with changed parameters. They must be drawn as they are, not what they do to tokens.
+    /// Returns the same streams with changed parameters. Weights must then be sampled directly, not conditionally.
     pub(crate) fn changed(&self, changes: Changes) -> Self {
         Self { key: self.key, expert: self.expert, changes: Some(changes) }
     }
 
-    /// The streams of one expert of a mixture, whose tensors stand for one per expert.
+    /// The streams of one expert of a mixture, in which a tensor represents one tensor per expert.
     pub(crate) fn of_expert(&self, expert: Option<usize>) -> Self {
         match expert {
             Some(number) => Self { key: absorb(self.key, number as u64 + 1), expert, changes: self.changes.clone() },
@@ -89,12 +88,12 @@ impl Random {
         }
     }
 
-    /// Whether a tensor is known to be zero.
+    /// Returns true if a tensor is known to be zero.
     pub(crate) fn is_zero(&self, tensor: &Tensor) -> bool {
         tensor.init == Init::Zero && self.changes.is_none()
     }
 
-    /// The gains of a norm, if parameters have been changed; else they are all `gain`.
+    /// The gains of a norm if parameters have been changed; `None`: they are all `gain`.
     pub(crate) fn changed_gains<T: Scalar>(&self, name: &str, gain: f64, width: usize) -> Option<Vec<T>> {
         self.changes.as_ref()?;
         let mut gains = vec![T::from_f64(gain); width];
@@ -102,7 +101,7 @@ impl Random {
         Some(gains)
     }
 
-    /// Adds its change to a row of a parameter.
+    /// Adds the change of a parameter to its row `row`.
     pub(crate) fn change<T: Scalar>(&self, name: &str, row: usize, out: &mut [T]) {
         let Some(Changes { steps, factor }) = &self.changes else { return };
         let step = steps.get(&(name.to_owned(), self.expert)).and_then(|step| step.row(row, out.len()));
@@ -121,33 +120,33 @@ impl Random {
         Rows { random: self, tensor, streams: self.streams(purpose, &tensor.name) }
     }
 
-    /// Row `row` of a tensor.
+    /// Samples row `row` of a tensor.
     pub(crate) fn tensor_row<T: Scalar>(&self, tensor: &Tensor, row: usize, out: &mut [T]) {
         self.rows_of(Purpose::Weight, tensor).draw(row, out);
     }
 
-    /// The first rows of a tensor, or of what else is distributed like it, of length `width`, as many as there is room
-    /// for.
+    /// Samples the first rows, of length `width`, of a tensor or of another array with the same distribution, as many
+    /// as `out` has room for.
     pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, width: usize, out: &mut [T]) {
         let rows = self.rows_of(purpose, tensor);
         fill_rows(width, out, |row, out| rows.draw(row, out));
     }
 }
 
-/// Row `row` of normal numbers of unit variance, as a weight of seed `seed` has them: for benchmarks.
+/// Samples row `row` of a weight with N(0, 1) entries and seed `seed`: for benchmarks.
 #[doc(hidden)]
 pub fn draw_normals(seed: u64, row: usize, out: &mut [f32]) {
     let tensor = Tensor { name: String::new(), init: Init::Normal { std: 1.0 } };
     Random::new(seed, 0).tensor_row(&tensor, row, out);
 }
 
-/// Row `row` of a tensor as the first replicate of seed `seed` draws it, of one expert of a mixture, if it is in one.
+/// Samples row `row` of a tensor, of expert `expert` if it is in a mixture, like the first replicate of seed `seed`.
 pub fn draw_row(seed: u64, tensor: &Tensor, expert: Option<usize>, row: usize, out: &mut [f32]) {
     Random::new(seed, 0).of_expert(expert).tensor_row(tensor, row, out);
 }
 
 impl Streams {
-    /// One stream of single numbers.
+    /// The generator of stream `index`, for single numbers.
     pub(crate) fn stream(&self, index: usize) -> Generator {
         let mut state = [0; 32];
         for (bytes, word) in state.chunks_exact_mut(8).zip(self.key(index)) {
@@ -156,7 +155,7 @@ impl Streams {
         Generator::from_seed(state)
     }
 
-    /// Independent draws from stream `index`.
+    /// Fills `out` with independent samples from stream `index`.
     pub(crate) fn fill<T: Scalar>(&self, index: usize, init: Init, out: &mut [T]) {
         let key = self.key(index);
         match init {
@@ -167,7 +166,7 @@ impl Streams {
         }
     }
 
-    /// Multiplies every entry by 1/(1 − `rate`), or by zero with probability `rate`, by stream `index`.
+    /// Multiplies every entry by 1/(1 − `rate`), or by zero with probability `rate`, from stream `index`.
     pub(crate) fn mask<T: Scalar>(&self, index: usize, rate: f64, entries: &mut [T]) {
         lanes::mask(self.key(index), rate, entries);
     }

@@ -1,4 +1,4 @@
-//! The replicates of a run, side by side, some of them from a journal.
+//! The replicates of a run: sampled in parallel, some of them read from a journal.
 
 use std::{
     sync::{
@@ -17,15 +17,15 @@ use crate::{
     shard::Shard,
 };
 
-/// Those done, without a gap.
+/// The replicates that are done, without a gap.
 pub(crate) struct Replicates<'a> {
     done: Vec<Replicate>,
     journal: Option<&'a mut Journal<Replicate>>,
 }
 
-/// What workers share.
+/// The state that workers share.
 struct Work<'a> {
-    /// From the first one that was lacking on.
+    /// The replicates after those of earlier calls; `None` where one is missing.
     replicates: Vec<Option<Replicate>>,
     progress: Progress,
     journal: Option<&'a mut Journal<Replicate>>,
@@ -37,9 +37,9 @@ impl<'a> Replicates<'a> {
         Self { done: Vec::new(), journal }
     }
 
-    /// Those from 0 to `goal`, some at the end lacking after a cancellation.
+    /// Returns the replicates from 0 to `goal`; some at the end are missing after a cancellation.
     ///
-    /// Each pool takes the next one when it is free, so that those done have no gaps but the ones under way.
+    /// Each pool takes the next replicate when it is free, so that only replicates under way can be gaps.
     pub(crate) fn reach(
         &mut self,
         goal: usize,
@@ -71,7 +71,7 @@ impl<'a> Replicates<'a> {
     }
 }
 
-/// Samples what a shard of so many replicates lacks, into its journal alone; how many of them that holds now.
+/// Samples the missing replicates of a shard, of `replicates` in all, into its journal; returns the progress.
 pub(crate) fn complete(
     journal: &mut Journal<Replicate>,
     (shard, replicates): (Shard, usize),
@@ -96,8 +96,8 @@ pub(crate) fn complete(
     failure.map_or(Ok(so_far), Err)
 }
 
-/// Samples what is lacking; each pool takes the next one when it is free, up to a cancellation, or until what takes them
-/// down does not go on.
+/// Samples the missing replicates. Each pool takes the next one when it is free, until a cancellation or until
+/// `take_down` returns false.
 fn side_by_side(
     lacking: &[usize],
     pools: &[ThreadPool],
@@ -121,7 +121,7 @@ fn side_by_side(
 }
 
 impl Work<'_> {
-    /// Whether the work goes on: nothing is appended behind a record that failed.
+    /// Records a replicate. Returns true if the work goes on: nothing is appended after a record that failed.
     fn take_down(&mut self, index: usize, first: usize, sampled: Replicate) -> bool {
         if self.failure.is_some() {
             return false;

@@ -1,4 +1,4 @@
-//! From replicates to the rows of a table.
+//! The rows of a table, from the replicates.
 
 use sigprop_stack::{SiteRow, SiteTable, Stack, WeightRow};
 
@@ -10,7 +10,7 @@ use crate::{
     statistics::{Moments, jackknife, spread},
 };
 
-/// Every row and every tensor of the plan.
+/// Returns the table with every row and every tensor of the plan.
 pub(crate) fn table(stack: &Stack, plan: &Plan, settings: &Settings, replicates: &[Replicate]) -> SiteTable {
     SiteTable { sites: site_rows(stack, plan, settings, replicates), weights: weight_rows(plan, replicates) }
 }
@@ -58,7 +58,7 @@ fn site_rows(stack: &Stack, plan: &Plan, settings: &Settings, replicates: &[Repl
 
 fn weight_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<WeightRow> {
     let rows = plan.tensors.iter().enumerate().filter_map(|(index, planned)| {
-        // The tensors of all experts are told as one.
+        // The tensors of all experts are reported as one.
         if planned.expert.is_some_and(|expert| expert > 0) {
             return None;
         }

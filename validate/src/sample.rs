@@ -25,37 +25,37 @@ use crate::{
     weights::{ByTensor, TensorGradient, WeightGradients},
 };
 
-/// What one replicate says of the rows and tensors of its plan, for a journal to keep. Where the range of f32 is left the
-/// walk ends, and the vectors end early.
+/// The sums of one replicate over the rows and tensors of its plan, as a journal keeps them. If the range of f32 is
+/// left, the pass ends and the vectors are shorter.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replicate {
-    /// Of each row, in forward order.
+    /// Sums of the signal at each row, in forward order.
     pub(crate) signals: Vec<Moments>,
-    /// Of each row of the stream where the gradient starts, in backward order.
+    /// Sums of the gradient at each row that it reaches, in backward order.
     pub(crate) gradients: Vec<Moments>,
-    /// Of each tensor.
+    /// Sums of the gradient of each tensor; `None` if it is incomplete or outside the range of f32.
     pub(crate) weights: Vec<Option<Moments>>,
-    /// Of the Gaussian sources and the gradient, if they are to be controls.
+    /// Sums of the Gaussian sources and of the gradient at the end, if they are to be control variates.
     pub(crate) inputs: Vec<Moments>,
-    /// Where the range of f32 was left.
+    /// The first site outside the range of f32.
     pub(crate) overflow: Option<Overflow>,
 }
 
 /// A site outside the range of f32.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overflow {
-    /// How many sites were met before it, forward and backward.
+    /// Number of sites visited before it, forward and backward.
     pub step: usize,
     /// Its path.
     pub site: String,
 }
 
-/// What the gradient is drawn from at the end of a stream.
+/// The distribution of the gradient at the end of a stream.
 pub(crate) fn seed_gradient(seed: &GradientSeed, width: usize) -> Gaussian {
     Gaussian { width, mean: 0.0, variance: 1.0, correlation: seed.correlation }
 }
 
-/// Samples replicate `index`; none if it was cancelled.
+/// Samples replicate `index`; `None` if it was cancelled.
 pub(crate) fn replicate(
     stack: &Stack,
     plan: &Plan,
@@ -70,7 +70,7 @@ pub(crate) fn replicate(
     }
 }
 
-/// Why a walk ends early.
+/// The reason why a pass ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Cancelled,
@@ -85,11 +85,11 @@ pub(crate) struct Sampler<'a, T: Scalar> {
     random: Random,
     /// Number of the replicate.
     index: usize,
-    /// Sites met so far.
+    /// Number of sites visited so far.
     steps: usize,
     replicate: Replicate,
     weights: WeightGradients<'a, T>,
-    /// What a first step shows of itself, if one is to be taken.
+    /// The record of a first step, if one is to be taken.
     taken: Option<Taken<'a, T>>,
 }
 
@@ -108,13 +108,13 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         }
     }
 
-    /// A sampler that takes down a first step, of a network with changed parameters, if there are changes.
+    /// A sampler that records a first step, of a network with changed parameters if there are changes.
     pub(crate) fn stepping(self, step: FirstStep<'a>, changes: Option<Changes>) -> Self {
         let random = changes.map_or(self.random.clone(), |changes| self.random.changed(changes));
         Self { taken: Some(Taken::new(step)), weights: self.weights.keeping(), random, ..self }
     }
 
-    /// What was taken down and the gradients of all parameters, unless the range of f32 has been left.
+    /// Returns the recorded step and the gradients of all parameters; an error if the range of f32 has been left.
     pub(crate) fn into_step(self) -> Result<(Taken<'a, T>, ByTensor<T>), Overflow> {
         let taken = self.taken.expect("a first step was to be taken");
         self.replicate.overflow.map_or(Ok((taken, self.weights.into_kept())), Err)
@@ -125,7 +125,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         self.replicate
     }
 
-    /// Asked before every piece of work.
+    /// Called before every piece of work: an error if the run was cancelled or has left the range of f32.
     fn proceed(&self) -> Result<(), Stop> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Stop::Cancelled);
@@ -133,7 +133,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         if self.replicate.overflow.is_some() { Err(Stop::Overflow) } else { Ok(()) }
     }
 
-    /// The sums over an array, unless the range of f32 has been left here or before.
+    /// Returns the sums over an array; `None` if the range of f32 has been left here or before.
     fn look(&mut self, at: &Site, moments: Moments) -> Option<Moments> {
         if self.replicate.overflow.is_some() {
             return None;
@@ -146,7 +146,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         Some(moments)
     }
 
-    /// Takes down what is known to the Gaussian arrays a replicate starts with.
+    /// Records the sums of a Gaussian array that a replicate starts with, for control variates.
     fn control(&mut self, input: &Array<T>) {
         if self.settings.controls {
             self.replicate.inputs.push(Moments::of(input));
@@ -161,17 +161,17 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         self.settings.all_sites || at.is_stream_site()
     }
 
-    /// All there is to tell of a site that has a row, and of others whether they are in range.
+    /// The sums for a site with a row; for other sites, those of a few tokens, enough to see if it is in range.
     fn moments(&self, at: &Site, array: &Array<T>) -> Moments {
         if self.has_row(at) { Moments::of(array) } else { Moments::of_some(array) }
     }
 
-    /// Whether the backward pass of a component needs what it was given.
+    /// Returns true if the backward pass of a component needs its input.
     fn reads_input(&self, component: &Component) -> bool {
         match component {
             Component::Linear(_) => self.settings.weights,
             Component::Convolution(_) | Component::Activation(_) => true,
-            // Norms keep theirs themselves.
+            // Norms keep their input themselves.
             Component::Norm(_)
             | Component::Prepend(_)
             | Component::Dropout(_)
@@ -190,7 +190,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         self.random(at).streams(Purpose::Mask, &at.to_string())
     }
 
-    /// What was drawn for the tokens of a stream: the same when asked again.
+    /// The ids and segments of the tokens of a stream, the same in every call.
     fn tokens(&self, at: &Site) -> embedding::Tokens {
         let stream = self.plan.stream(at);
         match &stream.ids {
@@ -388,7 +388,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 }
                 match norm.steps() {
                     None => norm::backward(norm, &kept[0], &gradient),
-                    // What is kept is the input of the function.
+                    // The kept signal is the input of the function.
                     Some(steps) => steps
                         .iter()
                         .rev()
@@ -508,7 +508,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
     fn join(&mut self, _: &Site, fan: Fan, kept: Vec<Signal<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
         let sum = parts.into_iter().reduce(|sum, part| plus(sum, &part)).expect("a checked fan has parts");
         Ok(match fan {
-            // What came through the router.
+            // The gradient through the router.
             Fan::Mixture(_) => kept.into_iter().fold(sum, |sum, more| plus(sum, &more)),
             Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) => sum,
         })
@@ -538,12 +538,12 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
     }
 }
 
-/// What a node puts out: in a repetition only if it is looked at.
+/// The output of a node; in a recomputation it is computed only when it is read.
 fn signal<T: Scalar>(at: &Site, work: impl FnOnce() -> Array<T> + 'static) -> Signal<T> {
     if at.recomputing() { Signal::later(work) } else { work().into() }
 }
 
-/// What a node puts out that changes its input in place.
+/// The output of a node that changes its input in place.
 fn changed<T: Scalar>(at: &Site, input: Signal<T>, change: impl FnOnce(&mut Array<T>) + 'static) -> Signal<T> {
     signal(at, move || {
         let mut output = input.into_array();

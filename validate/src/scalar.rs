@@ -34,7 +34,7 @@ pub(crate) trait Scalar:
     fn from_f64(value: f64) -> Self;
     /// The nearest number of this type.
     fn from_f32(value: f32) -> Self;
-    /// The same number in f64.
+    /// The number in f64.
     fn to_f64(self) -> f64;
     /// The magnitude.
     fn abs(self) -> Self;
@@ -48,7 +48,7 @@ pub(crate) trait Scalar:
     fn tanh(self) -> Self;
     /// erf x.
     fn erf(self) -> Self;
-    /// The arrays that this thread is done with.
+    /// Calls `with` on the used arrays that this thread keeps.
     fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R;
 }
 
@@ -208,8 +208,8 @@ fn erf(x: f32) -> f32 {
     x * horner(square, &numerator) / horner(square, &denominator)
 }
 
-/// Σ `term`(x, y) over pairs of entries at the same place: sixteen sums side by side, so that the
-/// order does not depend on the instruction set.
+/// Σ `term`(x, y) over pairs of entries at the same place. Sixteen sums run side by side, so that the order does not
+/// depend on the instruction set.
 #[inline(always)]
 pub(crate) fn sum<T: Scalar>(x: &[T], y: &[T], term: impl Fn(f64, f64) -> f64) -> f64 {
     let mut sums = [0.0; 16];

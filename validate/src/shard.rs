@@ -2,29 +2,29 @@
 
 use std::{fmt, str::FromStr};
 
-/// One of several parts of a run: of its records, those whose index leaves a certain remainder.
+/// One of several parts of a run: the records whose index has a certain remainder modulo the number of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// From 0.
+    /// The remainder, from 0.
     remainder: usize,
     count: usize,
 }
 
 impl Shard {
-    /// Whether a record is of this part.
+    /// Returns true if record `index` belongs to this part.
     pub fn has(self, index: usize) -> bool {
         index % self.count == self.remainder
     }
 }
 
-/// From 1: `2-of-4`, as files are called.
+/// The name of a part in names of files, counted from 1: `2-of-4`.
 impl fmt::Display for Shard {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}-of-{}", self.remainder + 1, self.count)
     }
 }
 
-/// `2/4` is the second of four.
+/// Parses `2/4` as the second of four parts.
 impl FromStr for Shard {
     type Err = String;
 

@@ -1,7 +1,8 @@
-//! A sampled signal, computed when it is first looked at.
+//! A sampled signal, computed when it is first read.
 //!
-//! In the forward pass that is at once. Where a part of it is repeated for the backward pass, what that does not look
-//! at is not computed again: the last linear map of a branch, the output of a block.
+//! In the forward pass it is computed at once. When a part of the forward pass is repeated for the backward pass,
+//! arrays that the backward pass does not read are not computed again: the output of the last linear map of a branch,
+//! or of a block.
 
 use std::{
     cell::{Cell, OnceCell},
@@ -11,26 +12,26 @@ use std::{
 
 use crate::{array::Array, scalar::Scalar};
 
-/// Shared by everything that reads it.
+/// A signal, shared by all its readers.
 #[derive(Clone)]
 pub(crate) struct Signal<T: Scalar>(Rc<Later<T>>);
 
-/// What computes an array, with what that needs.
+/// A function that computes an array, with the data that it needs.
 type Work<T> = Box<dyn FnOnce() -> Array<T>>;
 
 struct Later<T: Scalar> {
     array: OnceCell<Array<T>>,
-    /// Until it is done.
+    /// The work, until it is done.
     work: Cell<Option<Work<T>>>,
 }
 
 impl<T: Scalar> Signal<T> {
-    /// What `work` will return, if it is looked at.
+    /// A signal that is the result of `work`, which runs when the signal is first read.
     pub(crate) fn later(work: impl FnOnce() -> Array<T> + 'static) -> Self {
         Self(Rc::new(Later { array: OnceCell::new(), work: Cell::new(Some(Box::new(work))) }))
     }
 
-    /// The array by itself, copied if others read it too.
+    /// Returns the array, copied if other readers share it.
     pub(crate) fn into_array(self) -> Array<T> {
         match Rc::try_unwrap(self.0) {
             Ok(mut later) => match later.array.take() {
@@ -71,7 +72,7 @@ mod tests {
         Array::zeros(Shape { batch: 1, seq_len: 2 }, 3)
     }
 
-    /// Once, however often it is looked at, and never if it is not.
+    /// The work runs once, however often the signal is read, and never if it is not.
     #[test]
     fn a_signal_is_computed_when_it_is_looked_at() {
         let runs = Rc::new(Cell::new(0));

@@ -14,14 +14,14 @@ use crate::{
     statistics::{Moments, jackknife},
 };
 
-/// Scores sampled per replicate, about.
+/// Approximate number of scores sampled per replicate.
 const SCORES: usize = 1 << 18;
 
-/// Samples the softmax of `count` scores of this `variance` and `correlation`; a table of one row, `softmax`, with
-/// the mean and the variance of a probability and, for a gradient of variance 1 there, the variance of the gradient
-/// of a score.
+/// Samples the softmax of `count` scores with this `variance` and `correlation`. The table has one row, `softmax`, with
+/// the mean and the variance of a probability and, for a gradient of variance 1 at the probabilities, the variance of
+/// the gradient of a score.
 ///
-/// A replicate is as many rows as have about 2·10⁵ scores.
+/// A replicate has as many rows as hold about 2·10⁵ scores.
 pub fn measure_softmax(
     count: usize,
     variance: f64,

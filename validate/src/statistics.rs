@@ -1,6 +1,6 @@
-//! What is kept of a sampled array, and what is told about it.
+//! The sums that are kept of a sampled array, and the quantities that are reported.
 //!
-//! Raw sums of a replicate are pooled over replicates first, ratios are formed last:
+//! Raw sums of a replicate are pooled over replicates first, and ratios are formed last:
 //!
 //! ```text
 //! mean                    E x
@@ -25,23 +25,23 @@ use crate::{
     vectorised::vectorised,
 };
 
-/// Below this share of the second moment a variance is what rounding to f32 leaves of zero.
+/// A variance below this share of the second moment counts as zero: it is the rounding error of f32.
 const ROUNDING: f64 = 1e-13;
 
 /// Root mean squares below this lose digits in f32, whose normal numbers start at 1.2e-38.
 const SMALLEST: f64 = 1e-36;
 
-/// Relative scatter below this is what single precision leaves of a constant.
+/// Relative scatter below this counts as rounding of a constant in single precision.
 const CONSTANT: f64 = 1e-4;
 
-/// Tokens from one that is looked at to the next, where nothing is told. What leaves the range does so in all of them, or
-/// goes on as infinity to where all are looked at.
+/// One token in this many is examined at sites without a row. A signal that leaves the range of f32 does so in all
+/// tokens, or remains infinite up to a site where all tokens are examined.
 const APART: usize = 8;
 
-/// Entries squared at a time.
+/// Number of entries squared at a time.
 const PIECE: usize = 1 << 14;
 
-/// Columns summed at a time.
+/// Number of columns summed at a time.
 const COLUMNS: usize = 128;
 
 /// Raw sums of one array.
@@ -52,7 +52,7 @@ pub(crate) struct Moments {
     squares: f64,
     pairs: f64,
     products: f64,
-    /// Of the first and the last position.
+    /// Sums of the first and the last position.
     ends: [End; 2],
 }
 
@@ -65,7 +65,7 @@ struct End {
 }
 
 impl Moments {
-    /// How many sums there are.
+    /// Number of sums.
     pub(crate) const SUMS: usize = 7;
 
     /// The sums over all sequences of an array.
@@ -84,7 +84,7 @@ impl Moments {
         Self::of_sequences(&[entries], width).swap_remove(0)
     }
 
-    /// Σ over pairs of x_a·x_b is |Σ_a x_a|² − Σ_a |x_a|².
+    /// The sums over each sequence; Σ over pairs of x_a·x_b is |Σ_a x_a|² − Σ_a |x_a|².
     fn of_sequences<T: Scalar>(sequences: &[&[T]], width: usize) -> Vec<Self> {
         let pieces = width.div_ceil(COLUMNS);
         let piece = |index: usize| column_sums(sequences[index / pieces], width, index % pieces * COLUMNS);
@@ -105,25 +105,25 @@ impl Moments {
         sequences.iter().zip(sums.chunks_exact(pieces)).map(of_sequence).collect()
     }
 
-    /// What is summed; the other fields are counts.
+    /// Returns the sums; the other fields are counts.
     pub(crate) fn sums(&self) -> [f64; Self::SUMS] {
         let [first, last] = self.ends;
         [self.sum, self.squares, self.products, first.sum, first.squares, last.sum, last.squares]
     }
 
-    /// The same counts with other sums.
+    /// Returns the same counts with other sums.
     pub(crate) fn with_sums(&self, [sum, squares, products, ends @ ..]: [f64; Self::SUMS]) -> Self {
         let end = |index: usize| End { sum: ends[2 * index], squares: ends[2 * index + 1], ..self.ends[index] };
         Self { sum, squares, products, ends: [end(0), end(1)], ..*self }
     }
 
-    /// E x, E x² and, if there are pairs of tokens, E over them of x_a x_b.
+    /// E x, E x² and, if there are pairs of tokens, the mean of x_a x_b over them.
     pub(crate) fn averages(&self) -> Vec<f64> {
         let cross = (self.pairs > 0.0).then(|| self.products / self.pairs);
         [self.mean(), self.second_moment()].into_iter().chain(cross).collect()
     }
 
-    /// The squares of one token in [`APART`] alone, by which to see whether an array is in range.
+    /// The squares of one token in [`APART`], enough to see whether an array is in range.
     pub(crate) fn of_some<T: Scalar>(array: &Array<T>) -> Self {
         let width = array.width();
         let tokens: Vec<&[T]> = array.rows().step_by(APART).collect();
@@ -132,12 +132,12 @@ impl Moments {
         Self::of_squares((squares.len() * width) as f64, squares.into_iter().sum())
     }
 
-    /// Sums of a mean over `entries` squares: all there is to know of a weight's gradient.
+    /// Sums with Σ x² = `squares` over `entries` alone, as they are kept for the gradient of a weight.
     pub(crate) fn of_squares(entries: f64, squares: f64) -> Self {
         Self { entries, squares, ..Self::default() }
     }
 
-    /// Whether f32 holds the array with all its digits; an array of zeros does.
+    /// Returns true if f32 holds the array with all its digits, as it does for an array of zeros.
     pub(crate) fn in_range(&self) -> bool {
         let second_moment = self.second_moment();
         second_moment <= 0.0 || (SMALLEST * SMALLEST..f64::INFINITY).contains(&second_moment)
@@ -156,26 +156,26 @@ impl Moments {
         if variance > ROUNDING * self.second_moment() { variance } else { 0.0 }
     }
 
-    /// None for single tokens and for constants.
+    /// The token correlation; `None` for single tokens and for constants.
     pub(crate) fn token_correlation(&self) -> Option<f64> {
         let covariance = self.products / self.pairs - self.mean().powi(2);
         (self.pairs > 0.0 && self.variance() > 0.0).then(|| covariance / self.variance())
     }
 
-    /// Variance at the first (0) or the last (1) position; none where positions were not told apart.
+    /// Variance at the first (0) or the last (1) position; `None` if there are no sums of single positions.
     pub(crate) fn variance_at(&self, end: usize) -> Option<f64> {
         let End { entries, sum, squares } = self.ends[end];
         let variance = squares / entries - (sum / entries).powi(2);
         (entries > 0.0).then(|| if variance > ROUNDING * squares / entries { variance } else { 0.0 })
     }
 
-    /// Second moment at the first (0) or the last (1) position.
+    /// Second moment at the first (0) or the last (1) position; `None` if there are no sums of single positions.
     pub(crate) fn second_moment_at(&self, end: usize) -> Option<f64> {
         let End { entries, squares, .. } = self.ends[end];
         (entries > 0.0).then(|| squares / entries)
     }
 
-    /// None for single tokens and for zeros.
+    /// The token correlation of a gradient; `None` for single tokens and for zeros.
     pub(crate) fn grad_token_correlation(&self) -> Option<f64> {
         (self.pairs > 0.0 && self.squares > 0.0).then(|| self.products / self.pairs / self.second_moment())
     }
@@ -244,8 +244,8 @@ vectorised! {
     }
 }
 
-/// A quantity of pooled replicates with its standard error, which is zero for a single replicate:
-/// nothing is known of it then. None if the quantity does not exist, or not without one of them.
+/// Returns a quantity of the pooled replicates with its standard error, which is zero for a single replicate because it
+/// is not known then. `None` if the quantity does not exist for all replicates or without one of them.
 pub(crate) fn jackknife(replicates: &[Moments], quantity: impl Fn(&Moments) -> Option<f64>) -> Option<Cell> {
     let n = replicates.len();
     // Sums from the end, because subtracting one replicate from the total would lose all digits
@@ -270,8 +270,8 @@ pub(crate) fn jackknife(replicates: &[Moments], quantity: impl Fn(&Moments) -> O
     Some(Cell { value, std_error: Number::from(std_error) })
 }
 
-/// Standard deviation of ln `quantity` over replicates, each by itself, with its delete-one jackknife error. None
-/// of fewer than three replicates, of zeros, and where all there is to see is rounding.
+/// Returns the standard deviation of ln `quantity` over single replicates, with its delete-one jackknife error. `None`
+/// for fewer than three replicates, for zeros, and if the variation is only rounding.
 pub(crate) fn spread(replicates: &[Moments], quantity: impl Fn(&Moments) -> f64) -> Option<Cell> {
     let n = replicates.len() as f64;
     let logarithms: Vec<f64> = replicates.iter().map(|replicate| quantity(replicate).ln()).collect();
@@ -282,7 +282,7 @@ pub(crate) fn spread(replicates: &[Moments], quantity: impl Fn(&Moments) -> f64)
     if replicates.len() < 3 || !varies {
         return None;
     }
-    // Without replicate i: Σ (x − mean)² less n/(n − 1) (x_i − mean)².
+    // Without replicate i: Σ (x − mean)² minus n/(n − 1) (x_i − mean)².
     let without: Vec<f64> =
         squares.iter().map(|square| ((total - n / (n - 1.0) * square) / (n - 2.0)).sqrt()).collect();
     let average = without.iter().sum::<f64>() / n;
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(Moments::of(&array(1, 2, &[0.0, 0.0])).grad_token_correlation(), None);
     }
 
-    /// The jackknife error of a mean is its textbook standard error: of 1, 2, 6 it is √(7/3).
+    /// The jackknife error of a mean is its textbook standard error: for 1, 2, 6 it is √(7/3).
     #[test]
     fn jackknife_of_a_mean_is_the_standard_error() {
         let replicates = [1.0, 2.0, 6.0].map(|x| Moments::of(&array(1, 1, &[x])));

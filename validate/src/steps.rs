@@ -8,7 +8,7 @@
 //! drop = −Σ g·Δf
 //! ```
 //!
-//! Central differences leave out what is even in the learning rate η: terms of the second order.
+//! Central differences cancel everything that is even in the learning rate η: terms of the second order.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -27,18 +27,18 @@ use crate::{
     weights::{ByTensor, TensorGradient},
 };
 
-/// What a first step does, averaged over networks.
+/// The effect of a first step, averaged over networks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepMeasurement {
     /// Every use of a linear map, in backward order.
     pub maps: Vec<MapRow>,
-    /// E Δf² per entry of the output, all parameters stepping.
+    /// E Δf² per entry of the output when all parameters take the step.
     pub output_change: Cell,
-    /// How much lower the loss of one sequence gets.
+    /// The decrease of the loss of one sequence.
     pub loss_drop: Cell,
 }
 
-/// A linear map, averaged over networks; of experts each has its own.
+/// The step of a linear map, averaged over networks; every expert has a row of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapRow {
     /// Name of the weight.
@@ -49,7 +49,7 @@ pub struct MapRow {
     pub size: Cell,
 }
 
-/// How the first step goes.
+/// The settings of the first step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstStep<'s> {
     stack: &'s Stack,
@@ -58,7 +58,7 @@ pub(crate) struct FirstStep<'s> {
 }
 
 impl FirstStep<'_> {
-    /// ΔW of one parameter from its gradient.
+    /// Returns the function that turns an entry of a parameter's gradient into its ΔW.
     fn change<T: Scalar>(&self, tensor: &str) -> impl Fn(T) -> f32 + use<T> {
         let factors = self.stack.learning_rates.get(tensor).copied().unwrap_or_default();
         let rate = self.learning_rate * factors.of(self.optimizer);
@@ -76,11 +76,11 @@ impl FirstStep<'_> {
     }
 }
 
-/// What a first step shows of itself in one network.
+/// The record of a first step of one network.
 pub(crate) struct Taken<'s, T: Scalar> {
     step: FirstStep<'s>,
     maps: Vec<Map>,
-    /// Output and gradient where the backward pass starts.
+    /// Output and gradient at the end of the stream where the backward pass starts.
     pub(crate) end: Option<[Array<T>; 2]>,
 }
 
@@ -95,7 +95,7 @@ impl<'s, T: Scalar> Taken<'s, T> {
         Self { step, maps: Vec::new(), end: None }
     }
 
-    /// Takes down a linear map and the gradient of its output, of the first sequence.
+    /// Records a linear map from its input and the gradient of its output, for the first sequence.
     pub(crate) fn map(&mut self, linear: &Linear, random: &Random, input: &Array<T>, gradient: &Array<T>) {
         let (input, gradient) = (&input.entries()[input.sequence(0)], &gradient.entries()[gradient.sequence(0)]);
         let gradient = weight_gradient(linear, random, input, gradient);
@@ -122,7 +122,7 @@ fn moved<T: Scalar>(linear: &Linear, change: &[T], input: &[T]) -> f64 {
     output.iter().map(|y| y.to_f64().powi(2)).sum::<f64>() / output.len() as f64
 }
 
-/// What one network shows.
+/// The results of one network.
 struct Stepped {
     maps: Vec<Map>,
     output_change: f64,
@@ -130,8 +130,8 @@ struct Stepped {
 }
 
 /// Samples `replicates` networks with one sequence each, lets all parameters take the first step of an optimiser and
-/// runs them again on the same sequence. No replicate at all is a [`MeasureError::Setting`], a signal beyond the range
-/// of f32 a [`MeasureError::Overflow`].
+/// runs them again on the same sequence. Zero replicates give a [`MeasureError::Setting`], a signal beyond the range of
+/// f32 gives a [`MeasureError::Overflow`].
 pub fn measure_steps(
     stack: &Stack,
     optimizer: Optimizer,
@@ -183,7 +183,7 @@ fn stepped(step: FirstStep, plan: &Plan, settings: &Settings, index: usize) -> R
     })
 }
 
-/// One network, forward and backward, with changed parameters, if there are changes.
+/// Runs one network forward and backward, with changed parameters if there are changes.
 fn walk<'a>(
     step: FirstStep<'a>,
     plan: &'a Plan,

@@ -1,15 +1,14 @@
-//! Functions compiled once per instruction set, the best of which is taken at run time.
+//! Functions compiled once per instruction set; the best version is chosen at run time.
 //!
-//! Nothing in them asks for an instruction set: they are plain loops that the compiler turns into
-//! vector instructions. It may neither reorder nor contract floating-point operations, so that
-//! every version gives the same bits. What they call must be inlined, or it is not compiled again.
+//! Nothing in them asks for an instruction set: they are plain loops that the compiler turns into vector instructions.
+//! It may neither reorder nor contract floating-point operations, so that every version gives the same bits. Functions
+//! that they call must be inlined, because they are not compiled again otherwise.
 
-/// Defines a function that is compiled for AVX-512, for AVX2, and as the target has it.
+/// Defines a function that is compiled for AVX-512, for AVX2, and for the baseline of the target.
 ///
 /// # Safety
 ///
-/// The only unsafe calls are those of a version behind the check that the processor has what this
-/// version was compiled for.
+/// The only unsafe calls are to a version whose instructions the processor has, after the check that it has them.
 macro_rules! vectorised {
     (
         $(#[$meta:meta])*
@@ -46,7 +45,7 @@ macro_rules! vectorised {
 }
 pub(crate) use vectorised;
 
-/// Which instructions the processor has, of those that sums are added up with: others round otherwise.
+/// The name of the processor's instructions for adding up sums; sums with other instructions may round differently.
 pub(crate) fn instruction_set() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
@@ -60,7 +59,7 @@ pub(crate) fn instruction_set() -> &'static str {
     std::env::consts::ARCH
 }
 
-/// Whether the processor has what the AVX-512 versions need.
+/// Returns true if the processor has the instructions of the AVX-512 versions.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")

@@ -1,8 +1,7 @@
 //! Gradients of weight tensors: E (dL/dW)² for one sequence.
 //!
-//! The gradients of the sequences of a batch are squared separately and averaged. A tensor that is
-//! used several times (equal names) has the sum of their gradients, so nothing is squared before
-//! its last use has been met.
+//! The gradients of the sequences of a batch are squared separately and averaged. A tensor that is used several times
+//! (equal names) has the sum of their gradients, so nothing is squared before its last use.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -41,7 +40,7 @@ impl<T: Scalar> TensorGradient<T> {
         }
     }
 
-    /// Every entry changed into another one.
+    /// Applies `change` to every entry.
     pub(crate) fn map<U>(self, change: impl Fn(T) -> U) -> TensorGradient<U> {
         let changed = |entries: Vec<T>| entries.into_iter().map(&change).collect();
         match self {
@@ -52,7 +51,7 @@ impl<T: Scalar> TensorGradient<T> {
         }
     }
 
-    /// Row `row`, if it is not zero.
+    /// Returns row `row`; `None` if it is zero.
     pub(crate) fn row(&self, row: usize, width: usize) -> Option<&[T]> {
         match self {
             Self::Dense(entries) => entries.get(row * width..(row + 1) * width),
@@ -69,27 +68,27 @@ impl<T: Scalar> TensorGradient<T> {
     }
 }
 
-/// Adds `others` to as many of the first `entries`.
+/// Adds `others` to the first of `entries`.
 fn add<T: Scalar>(entries: &mut [T], others: &[T]) {
     for (x, &y) in entries.iter_mut().zip(others) {
         *x += y;
     }
 }
 
-/// Arrays of the shape of parameters, by the name of the parameter and the number of the expert that has it.
+/// Arrays of the shapes of parameters, by the name of the parameter and the number of its expert, if it is in one.
 pub(crate) type ByTensor<T> = HashMap<(String, Option<usize>), TensorGradient<T>>;
 
 /// The gradients of one replicate.
 pub(crate) struct WeightGradients<'a, T> {
     plan: &'a Plan,
     tensors: Vec<Gathered<T>>,
-    /// The gradients themselves of the first sequence, if they are to be kept.
+    /// The gradients from the first sequence, if they are to be kept.
     kept: Option<ByTensor<T>>,
 }
 
 struct Gathered<T> {
     uses: usize,
-    /// One per sequence, until the last use.
+    /// Sums over the uses so far, one per sequence, until the last use.
     sequences: Vec<TensorGradient<T>>,
     moments: Option<Moments>,
 }
@@ -100,17 +99,17 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         Self { plan, tensors: tensors.collect(), kept: None }
     }
 
-    /// The same, keeping the gradients of the first sequence.
+    /// Makes it keep the gradients from the first sequence.
     pub(crate) fn keeping(self) -> Self {
         Self { kept: Some(ByTensor::new()), ..self }
     }
 
-    /// What was kept.
+    /// Returns the kept gradients.
     pub(crate) fn into_kept(self) -> ByTensor<T> {
         self.kept.unwrap_or_default()
     }
 
-    /// The gradients from one use of a tensor, one per sequence.
+    /// Adds the gradients from one use of a tensor, one per sequence.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -140,7 +139,7 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         }
     }
 
-    /// Of each planned tensor, unless the walk ended before its last use or it left the range of f32.
+    /// The sums for each planned tensor; `None` if the pass ended before its last use or it left the range of f32.
     pub(crate) fn moments(&self) -> Vec<Option<Moments>> {
         self.tensors.iter().map(|gathered| gathered.moments.filter(Moments::in_range)).collect()
     }

@@ -1,5 +1,5 @@
-//! The engine as its users see it: reproducible, correct where the answer is known exactly, and
-//! calm where numbers leave the range of f32.
+//! The engine through its public interface: it is reproducible, correct where the answer is known exactly, and robust
+//! where numbers leave the range of f32.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -124,7 +124,7 @@ fn every_site_and_every_tensor_has_finite_numbers() {
     let measurement = run(&everything(), &settings);
     assert_eq!((measurement.replicates, &measurement.overflow), (16, &None));
     for row in &measurement.table.sites {
-        // Positions of attention weights are not told apart.
+        // Attention weights have no numbers for single positions.
         let told = if row.site.ends_with("softmax") { 5 } else { 9 };
         for quantity in &Quantity::ALL[..told] {
             let cell = row.get(*quantity).unwrap_or_else(|| panic!("{}: no {}", row.site, quantity.name()));
@@ -146,7 +146,7 @@ fn stream_sites_are_the_same_with_and_without_the_others() {
     assert_eq!(all.table.stream_sites().cloned().collect::<Vec<_>>(), few.table.sites);
 }
 
-/// One row per attention, just before its own, whose mean is 1/L.
+/// There is one row per attention, just before the row of the attention itself; its mean is 1/L.
 #[test]
 fn softmax_has_a_row_before_its_attention() {
     let measurement = run(&everything(), &Settings { all_sites: true, ..Settings::default() });
@@ -236,8 +236,8 @@ fn dropout_and_stochastic_depth_are_exact() {
     assert_z("gradient", cell(&measurement, "input", Quantity::GradVariance), 2.0 * 18.0);
 }
 
-/// Zero queries and keys make every weight 1/L: the output is the average value, and the gradient
-/// at a weight is dy_a·v_b, alike for all queries only through v.
+/// Zero queries and keys make every weight 1/L: the output is the average value. The gradient at a weight is dy_a·v_b,
+/// in which only v is common to all queries.
 #[test]
 fn uniform_attention_is_exact() {
     let (tokens, d_head, value_variance, correlation) = (5, 3, 6.0 * 0.25 * 1.5, 0.4);
@@ -269,7 +269,7 @@ fn uniform_attention_is_exact() {
     assert_z("value, gradient", value, 2.0 / (length * survival));
 }
 
-/// Rows of a stream that the gradient does not pass have no gradient.
+/// Rows of a stream that the gradient does not reach have no gradient.
 #[test]
 fn the_gradient_belongs_to_its_stream() {
     let mut stack = stack(3, gaussian(4, 1.0, 0.0), vec![linear("linear", 4, 4, 0.5)], 0.0);
@@ -291,7 +291,7 @@ fn the_gradient_belongs_to_its_stream() {
     }
 }
 
-/// Linear maps whose signal grows by a factor of `gain` in each.
+/// Linear maps, each of which multiplies the signal by a factor of about `gain`.
 fn exploding(gain: f64) -> Stack {
     let block = |index: usize| {
         Node::new(format!("blocks.{index}"), Op::Chain(vec![linear(&format!("linear.{index}"), 16, 16, gain / 4.0)]))
@@ -304,7 +304,7 @@ fn leaving_the_range_of_f32_is_reported_and_leaves_blanks() {
     for gain in [100.0, 0.01] {
         let settings = Settings { weights: true, ..Settings::default() };
         let measurement = run(&exploding(gain), &settings);
-        // 10³⁸ and 10⁻³⁶ are 19 and 18 factors of 100 away, give or take what 16 features deviate.
+        // 10³⁸ and 10⁻³⁶ are 19 and 18 factors of 100 away, up to the fluctuations of 16 features.
         let site = measurement.overflow.as_deref().expect("a site");
         assert!((16..=20).any(|index| site == format!("blocks.{index}.linear.{index}")), "{site}");
         let rows = &measurement.table.sites;
@@ -371,7 +371,7 @@ fn impossible_settings_are_refused() {
     assert_eq!(refused(&wide, Settings::default()), "linear: expected width 9, got 8");
 }
 
-/// Blocks that are computed again, and replicates that wait for others, tell the same.
+/// Blocks that are computed again, and replicates that wait for others, do not change the results.
 #[test]
 fn memory_changes_nothing_but_time() {
     for weights in [false, true] {
@@ -388,7 +388,7 @@ fn memory_changes_nothing_but_time() {
     }
 }
 
-/// Wide enough for products to be shared, and for several tiles of weights.
+/// The network is wide enough for products to be shared by threads, and for several tiles of weights.
 #[test]
 fn threads_inside_a_replicate_change_nothing() {
     let body =
@@ -422,7 +422,7 @@ fn relu_of_a_mean() -> Stack {
     stack(8, source, body, 0.3)
 }
 
-/// What is known of the input is known exactly, what follows from it better than without; α = 1e-4 per check.
+/// Moments of the input are exact, and moments that follow from them are closer than without; α = 1e-4 per check.
 #[test]
 fn controls_take_off_what_the_input_deviates() {
     let settings = many(1);
@@ -444,7 +444,7 @@ fn controls_take_off_what_the_input_deviates() {
     }
 }
 
-/// Sampling goes on until the errors are below the target, and gives what so many replicates give.
+/// Sampling goes on until the errors are below the target; the result is that of a run with as many replicates.
 #[test]
 fn a_target_is_reached_and_no_more() {
     let target = |std_error, replicates| Some(Target { std_error, sites: vec!["relu".to_owned()], replicates });
@@ -459,7 +459,7 @@ fn a_target_is_reached_and_no_more() {
     assert_eq!(run(&relu_of_a_mean(), &limited).replicates, 20);
 }
 
-/// A softmax of constant scores: 1/n each, no variance, and (1 − 1/n)/n² of the gradient's.
+/// For a softmax of constant scores every probability is 1/n, without variance; the gradient variance is (1 − 1/n)/n².
 #[test]
 fn a_softmax_by_itself() {
     let measurement = measure_softmax(4096, 0.0, 0.0, 128, 1, None, &AtomicBool::new(false)).expect("not cancelled");
@@ -469,9 +469,9 @@ fn a_softmax_by_itself() {
     assert_z("gradient", cell(&measurement, "softmax", Quantity::GradVariance), (1.0 - 1.0 / n) / (n * n));
 }
 
-/// Without weights that are used for several things, or are not Gaussian, both samplers draw from one distribution:
-/// every moment of every site and every weight gradient of a network with all that tokens go through, with fewer and
-/// with more tokens than features. α = 1e-3 per network over all of its cells (Bonferroni; two times 600 replicates).
+/// Both samplers have one distribution if all weights are Gaussian and used once. The test compares every moment of
+/// every site and every weight gradient of a network with all components that tokens go through, with fewer and with
+/// more tokens than features. α = 1e-3 per network over all of its cells (Bonferroni; two times 600 replicates).
 #[test]
 fn both_samplers_agree() {
     for seq_len in [7, 40] {
@@ -503,7 +503,7 @@ fn both_samplers_agree() {
     }
 }
 
-/// Same bytes at any number of threads and any memory; what it cannot do is told.
+/// The bytes are the same with any number of threads and any memory; networks that it cannot sample are refused.
 #[test]
 fn the_conditional_sampler_is_reproducible_and_refuses_what_it_cannot_do() {
     let settings = Settings { replicates: 3, batch: 2, sampler: Sampling::Conditional, ..Settings::default() };

@@ -1,4 +1,4 @@
-//! The memory a run really takes beside what its plan says: in a process of its own, whose peak the kernel counts.
+//! The memory that a run really takes, compared with its plan, in a process of its own: the kernel counts its peak.
 #![cfg(target_os = "linux")]
 
 use std::{fs, sync::atomic::AtomicBool};
@@ -17,9 +17,9 @@ const SEQ_LEN: usize = 128;
 /// Bytes of one array of the stream.
 const ARRAY: f64 = (4 * BATCH * SEQ_LEN * WIDTH) as f64;
 
-/// What the allocator may add.
+/// Factor by which the allocator may exceed the plan.
 const ALLOCATOR: f64 = 1.1;
-/// Code, stacks of threads, what products copy.
+/// Bytes of code, stacks of threads and the copies that products make.
 const FIXED: f64 = 16e6;
 
 /// Pre-LN blocks of attention and a feed-forward network.
@@ -59,7 +59,7 @@ fn status(field: &str) -> f64 {
     1024.0 * kibibytes.parse::<f64>().expect("a number")
 }
 
-/// How much more than before a run takes at its peak.
+/// Returns the peak memory of a run minus the memory before it, in bytes.
 fn peak(stack: &Stack, memory: f64) -> Result<f64, MeasureError> {
     fs::write("/proc/self/clear_refs", "5").expect("the peak of a process is its own to reset");
     let before = status("VmRSS");
@@ -67,12 +67,12 @@ fn peak(stack: &Stack, memory: f64) -> Result<f64, MeasureError> {
     measure(stack, &settings, &|_| {}, &AtomicBool::new(false)).map(|_| status("VmHWM") - before)
 }
 
-/// Least first: what a run gives back is not always seen to leave.
+/// The smallest budget comes first, because freed memory does not always leave the process.
 #[test]
 fn runs_take_what_their_plan_says() {
     let stack = encoder();
     let Err(MeasureError::Memory { bytes: least, .. }) = peak(&stack, 1.0) else { panic!("a byte is not enough") };
-    // The stream after every block, one block with all it keeps, and what its widest step needs.
+    // The stream after every block, one block with all it keeps, and the arrays of its widest step.
     let blocks = BLOCKS as f64;
     assert!(least < (blocks + 9.0 + 20.0) * ARRAY, "{least}");
     let taken = peak(&stack, least).expect("enough");

@@ -1,4 +1,4 @@
-"""Predicts signal and gradient propagation through deep networks at initialisation.
+"""Predicts the propagation of signals and gradients through deep networks at initialisation.
 
 >>> import sigprop
 >>> prediction = sigprop.predict("gpt2", scheme="xavier", seq_len=32)
@@ -7,7 +7,7 @@
 >>> prediction["grad_variance"].shape
 (14,)
 
-Functions have the flags of the command `sigprop` as keyword arguments, results its columns as numpy arrays.
+Functions take the flags of the command `sigprop` as keyword arguments. Results have its columns as numpy arrays.
 """
 
 from ._commands import compare, inspect, measure, phase, predict, recommend, validate

@@ -7,7 +7,7 @@ from . import _sigprop
 
 
 def main() -> int:
-    # Ctrl-C is the command's: it ends at once, or keeps what it has.
+    # The command handles Ctrl-C: it ends at once, or saves its results first.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _sigprop.main(["sigprop", *sys.argv[1:]])
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Config(Protocol):
-    """A configuration of transformers, or anything else that has these two."""
+    """A configuration of transformers, or any object with these two members."""
 
     model_type: str
 
@@ -30,11 +30,11 @@ class Config(Protocol):
 
 
 Path: TypeAlias = Union[str, "os.PathLike[str]"]
-# A preset, a path, JSON, an architecture or a config as a dict, or a config of transformers.
+# A preset, a path, JSON, a dict (an architecture or a config), or a config of transformers.
 Model: TypeAlias = Union[str, "os.PathLike[str]", Mapping[str, Any], Config]
-# A CSV file, or the columns site, quantity, observed and std_error: a DataFrame, a dict, a measurement.
+# A CSV file, or a DataFrame, dict or measurement with the columns site, quantity, observed and std_error.
 Observed: TypeAlias = Union[str, "os.PathLike[str]", Mapping[str, Any], "pandas.DataFrame"]
-# A file, or ids, the sequence last.
+# A file, or an array of ids whose last axis is the sequence.
 Tokens: TypeAlias = Union[str, "os.PathLike[str]", ArrayLike]
 
 R = TypeVar("R", bound="Result")
@@ -45,7 +45,7 @@ _LISTS = ("schemes",)
 
 
 def model_text(model: object) -> str:
-    """MODEL as the command takes it."""
+    """The argument MODEL of the command, as text."""
     if isinstance(model, _TEXTS):
         return os.fspath(model)
     if not isinstance(model, Mapping):
@@ -59,7 +59,7 @@ def model_text(model: object) -> str:
 
 
 def words(flags: Mapping[str, Any], switches: frozenset[str]) -> Iterator[str]:
-    """Flags as the command takes them; None is one that is not given."""
+    """The flags as words of the command line. A flag with the value None is left out."""
     for name, value in flags.items():
         if value is None or name == "progress":
             continue
@@ -85,7 +85,7 @@ def _word(value: object) -> str:
 
 
 def call(command: str, result: type[R], given: Mapping[str, Any], switches: frozenset[str]) -> R:
-    """Runs a command and takes what it finds."""
+    """Runs a command and returns its result."""
     flags = dict(given)
     arguments = [command]
     for name in ("model", "checkpoint"):
@@ -101,7 +101,7 @@ def call(command: str, result: type[R], given: Mapping[str, Any], switches: froz
 
 @contextmanager
 def files(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Flags with files in place of what the command reads from files, and is none."""
+    """The flags with data replaced by temporary files, for flags whose data the command reads from files."""
     writers = {"observed": _write_observed, "tokens": _write_tokens, "decoder_tokens": _write_tokens}
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         for name, write in writers.items():

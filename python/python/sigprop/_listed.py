@@ -1,4 +1,4 @@
-"""What there is."""
+"""Lists of schemes and presets."""
 
 from ._call import call
 from ._results import Models, Schemes
@@ -14,7 +14,7 @@ def schemes() -> Schemes:
 
 
 def models() -> Models:
-    """The presets, and what they cost.
+    """The presets with their costs.
 
     >>> "gpt2" in models()["name"]
     True

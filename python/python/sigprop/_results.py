@@ -1,4 +1,4 @@
-"""What commands find."""
+"""Results of the commands."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Result(Table):
-    """A table with all else that a command found, as the command's JSON has it (docs/formats.md)."""
+    """A table with the whole result of a command, in the format of its JSON (docs/formats.md)."""
 
     __slots__ = ("_document", "_given", "_svg")
 
-    # Where the rows stand in the document.
+    # The key of the rows in the document.
     _key: ClassVar[str]
 
     def __init__(
@@ -33,7 +33,7 @@ class Result(Table):
         super().__init__(document[self._key])
         self._document = document
         self._svg = svg
-        # Arguments of the function that found it.
+        # Arguments of the function that returned the result.
         self._given = given or {}
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -45,7 +45,7 @@ class Result(Table):
         return type(self), (self._document, self._svg, self._portable())
 
     def _portable(self) -> dict[str, Any]:
-        # A live configuration may not be pickled; its text can.
+        # A live configuration cannot always be pickled, but its text can.
         from ._call import model_text
 
         given = dict(self._given)
@@ -59,12 +59,12 @@ class Result(Table):
 
     @property
     def svg(self) -> str | None:
-        """The picture that the command draws, as SVG."""
+        """The picture that the command draws, as SVG; None if there is none."""
         return self._svg
 
     @property
     def caveats(self) -> list[dict[str, Any]]:
-        """What is less certain: `kind`, `quantity`, `size`, `text`, `advice`."""
+        """Conditions under which numbers are less certain: `kind`, `quantity`, `size`, `text`, `advice`."""
         return copy.deepcopy(self._document.get("caveats", []))
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Result(Table):
         return copy.deepcopy(dict(self._document))
 
     def to_json(self) -> str:
-        """The same as text."""
+        """The whole document as text."""
         return json.dumps(self._document, indent=2)
 
     # Sentences above the table.
@@ -91,7 +91,7 @@ class Result(Table):
 
 
 class Prediction(Result):
-    """What theory says of every site."""
+    """The predicted moments of every site."""
 
     __slots__ = ()
     _key = "sites"
@@ -107,41 +107,41 @@ class Prediction(Result):
 
     @property
     def verdict(self) -> str:
-        """`healthy`, and so on, with what is wrong."""
+        """The verdict in words, with the problems that were found."""
         return str(self._document["verdict"]["headline"])
 
     @property
     def grade(self) -> str:
-        """The verdict in one word or two."""
+        """The grade of the verdict: `healthy`, `trainable_with_care` or `not_trainable`."""
         return str(self._document["verdict"]["grade"])
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """Sentence by sentence: `kind`, `severity`, `text`, `rule`, `block`, `value`."""
+        """The findings of the verdict: `kind`, `severity`, `text`, `rule`, `block`, `value`."""
         return copy.deepcopy(self._document["verdict"]["findings"])
 
     @property
     def weights(self) -> Table:
-        """Weight tensors and their gradients, of a prediction with `weights=True`."""
+        """Weight tensors and their gradients, for a prediction with `weights=True`."""
         if "weights" not in self._document:
             raise ValueError("weights: expected a prediction with weights=True")
         return Table(self._document["weights"])
 
     @property
     def cost(self) -> dict[str, float]:
-        """Parameters, operations and bytes."""
+        """Numbers of parameters, operations and bytes."""
         return dict(self._document["cost"])
 
     @property
     def loss(self) -> dict[str, float] | None:
-        """What a head starts with, of a prediction with `head` and `loss`."""
+        """The initial loss, for a prediction with `head` and `loss`; None for others."""
         return dict(self._document["loss"]) if "loss" in self._document else None
 
     def _headlines(self) -> list[str]:
         return [f"{self._document['stack']}: {self.verdict}"]
 
     def against(self, observed: Any) -> Validation:
-        """This prediction beside measurements: a CSV file, or columns site, quantity, observed and std_error.
+        """Compares this prediction with measurements: a CSV file, or columns site, quantity, observed and std_error.
 
         >>> import sigprop
         >>> prediction = sigprop.predict(layers=2, width=32, seq_len=8)
@@ -165,7 +165,7 @@ class Prediction(Result):
         return call("validate", Validation, {**flags, "observed": observed}, _commands._SWITCHES)
 
     def plot(self, ax: Axes | None = None, quantity: str = "variance") -> Axes:
-        """Draws a quantity of the stream over depth with matplotlib, with the band of one initialisation."""
+        """Plots a quantity of the stream over depth with matplotlib, with the standard deviation over initialisations as a band."""
         ax = _axes(ax)
         # The stream is the last site of a block.
         stream = np.append(self["layer"][1:] != self["layer"][:-1], True)
@@ -179,7 +179,7 @@ class Prediction(Result):
 
 
 class Validation(Result):
-    """Predicted beside observed, number by number."""
+    """Predicted and observed values, number by number."""
 
     __slots__ = ()
     _key = "comparisons"
@@ -193,7 +193,7 @@ class Validation(Result):
 
     @property
     def quantities(self) -> Table:
-        """How well each quantity is predicted: R², percentiles of the relative errors, share within 2 standard errors (by Student's t)."""
+        """The agreement for each quantity: R², percentiles of the relative errors, share within 2 standard errors (by Student's t)."""
         of = {**self._document["quantities"], "pooled": self._document["pooled"]}
         return Table([{"quantity": name, **fit} for name, fit in of.items()])
 
@@ -203,7 +203,7 @@ class Validation(Result):
         return [f"{self._document['stack']}: R² (ln) of variances and gradients {r2}, {fit['count']} numbers"]
 
     def plot(self, ax: Axes | None = None, quantity: str = "variance") -> Axes:
-        """Draws predictions as a line and what was observed as points with intervals of 95 %, with matplotlib."""
+        """Plots predictions as a line and observations as points with intervals of 95 %, with matplotlib."""
         ax = _axes(ax)
         here = self["quantity"] == quantity
         layers, predicted, observed = (self[name][here] for name in ("layer", "predicted", "observed"))
@@ -215,7 +215,7 @@ class Validation(Result):
 
 
 class Measurement(Validation):
-    """What sampled networks do: columns observed and std_error."""
+    """Moments of sampled networks: columns observed and std_error."""
 
     __slots__ = ()
     _summary: ClassVar[tuple[str, ...]] = ("site", "quantity", "observed", "std_error")
@@ -225,7 +225,7 @@ class Measurement(Validation):
 
 
 class Comparison(Result):
-    """Initialisation schemes side by side."""
+    """A comparison of initialisation schemes."""
 
     __slots__ = ()
     _key = "schemes"
@@ -243,7 +243,7 @@ class Comparison(Result):
         return [str(self._document["network"])]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws the factors on variance and gradient over all blocks, with matplotlib."""
+        """Plots the factors on variance and gradient over all blocks, with matplotlib."""
         ax = _axes(ax)
         place = np.arange(len(self.rows))
         for offset, name in ((-0.2, "forward"), (0.2, "backward")):
@@ -256,24 +256,24 @@ class Comparison(Result):
 
 
 class Recommendation(Result):
-    """An initialisation that meets demands."""
+    """An initialisation that meets demands, with one row per demand."""
 
     __slots__ = ()
     _key = "demands"
 
     @property
     def scheme(self) -> str:
-        """What to use, as `scheme` of other functions takes it."""
+        """The recommended scheme, in the form of the argument `scheme` of other functions."""
         return str(self._document["scheme"])
 
     @property
     def is_feasible(self) -> bool:
-        """Whether all demands are met."""
+        """True if all demands are met."""
         return bool(self._document["feasible"])
 
     @property
     def stds(self) -> dict[str, float]:
-        """Standard deviation of every parameter."""
+        """The standard deviation of every parameter."""
         return dict(self._document["stds"])
 
     def _headlines(self) -> list[str]:
@@ -282,7 +282,7 @@ class Recommendation(Result):
 
 
 class PhaseMap(Result):
-    """Where a network can be trained, over two of its numbers."""
+    """A map of the region where a network can be trained, over two of its numbers."""
 
     __slots__ = ()
     _key = "cells"
@@ -293,7 +293,7 @@ class PhaseMap(Result):
         return [f"{self._document['network']}: x {x}, y {y}"]
 
     def plot(self, ax: Axes | None = None, quantity: str = "backward_depth") -> Axes:
-        """Draws a column as a map, with matplotlib."""
+        """Plots a column as a map, with matplotlib."""
         ax = _axes(ax)
         x, y = (self._document[axis] for axis in "xy")
         order = np.lexsort((self["x"], self["y"]))
@@ -309,7 +309,7 @@ class PhaseMap(Result):
 
 
 class Inspection(Result):
-    """What a checkpoint holds, and what it should."""
+    """The weights of a checkpoint, compared with those that it should have."""
 
     __slots__ = ()
     _key = "tensors"
@@ -317,18 +317,18 @@ class Inspection(Result):
 
     @property
     def headline(self) -> str | None:
-        """What follows from it, in a sentence; None where nothing says what it should be."""
+        """The conclusion in a sentence; None if nothing says how the weights should be."""
         headline: str | None = self._document["headline"]
         return headline
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What is wrong, the gravest first: `problem`, `tensors`, `blocks`, `text`, `value`."""
+        """The problems, the most serious first: `problem`, `tensors`, `blocks`, `text`, `value`."""
         return copy.deepcopy(self._document["findings"])
 
     @property
     def prediction(self) -> Prediction | None:
-        """What the network does with these weights, where it is known and they are finite."""
+        """The prediction for the network with these weights; None if it is unknown or they are not finite."""
         document = self._document.get("prediction")
         return None if document is None else Prediction(document)
 
@@ -346,7 +346,7 @@ class Schemes(Result):
 
 
 class Models(Result):
-    """The presets and what they cost."""
+    """The presets with their costs."""
 
     __slots__ = ()
     _key = "models"

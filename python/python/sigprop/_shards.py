@@ -15,7 +15,7 @@ from ._results import Validation
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a measurement: what was sampled, and of what. It may be pickled."""
+    """A part of a measurement: the arguments and the sampled networks. It can be pickled."""
 
     number: int
     count: int
@@ -24,7 +24,7 @@ class Shard:
 
 
 def measure_shard(number: int, count: int, model: Model | None = None, **flags: Any) -> Shard:
-    """Samples one of several parts of what `validate` with the same arguments samples.
+    """Samples one of several parts of the networks that `validate` samples with the same arguments.
 
     >>> shards = [measure_shard(number, 2, layers=2, width=32, seq_len=8, replicates=6) for number in (1, 2)]
     >>> whole = _commands.validate(layers=2, width=32, seq_len=8, replicates=6)
@@ -32,13 +32,13 @@ def measure_shard(number: int, count: int, model: Model | None = None, **flags: 
     True
 
     Args:
-        number: Which part, from 1.
-        count: How many parts there are.
-        model: As of `validate`.
-        flags: As of `validate`; without `resume`, `observed` and `target_error`.
+        number: The number of the part, from 1.
+        count: The number of parts.
+        model: As for `validate`.
+        flags: As for `validate`, without `resume`, `observed` and `target_error`.
 
     Raises:
-        ValueError: What the command refuses.
+        ValueError: If the command refuses the arguments.
     """
     known = _commands.validate.__kwdefaults__ or {}
     unknown = [name for name in flags if name not in known or name in ("resume", "observed")]
@@ -53,10 +53,10 @@ def measure_shard(number: int, count: int, model: Model | None = None, **flags: 
 
 
 def merge(shards: Iterable[Shard]) -> Validation:
-    """What `validate` would have found without parts; networks that no part has are sampled.
+    """The result of `validate` from its parts. Networks that are in no part are sampled.
 
     Raises:
-        ValueError: There is none, or they are not of one measurement.
+        ValueError: If there are no shards, or if they are not of one measurement.
     """
     parts = list(shards)
     if not parts:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-# Rows of a table at its beginning and at its end that are shown.
+# The number of rows that are shown at the beginning and at the end of a table.
 _SHOWN = 8
 
 
 class Table(Mapping[str, NDArray[Any]]):
-    """Columns by name, each a read-only array; a number that does not exist is nan.
+    """Columns by name, each a read-only array. A number that does not exist is nan.
 
     >>> table = Table([{"site": "a", "variance": 1.0}, {"site": "b", "variance": None}])
     >>> table["variance"]
@@ -36,7 +36,7 @@ class Table(Mapping[str, NDArray[Any]]):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One dict per row; what does not exist is None."""
+        """One dict per row. A value that does not exist is None."""
         return [dict(row) for row in self._rows]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -60,18 +60,18 @@ class Table(Mapping[str, NDArray[Any]]):
         return type(self), (self._rows,)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """As a DataFrame of pandas."""
+        """The table as a DataFrame of pandas."""
         import pandas
 
         return pandas.DataFrame(dict(self._columns))
 
     def to_polars(self) -> polars.DataFrame:
-        """As a DataFrame of polars."""
+        """The table as a DataFrame of polars."""
         import polars
 
         return polars.DataFrame({name: column.tolist() for name, column in self._columns.items()})
 
-    # What is shown of the columns, in order; all where it is empty.
+    # The columns that are shown, in order; all columns if it is empty.
     _summary: ClassVar[tuple[str, ...]] = ()
 
     def _cells(self) -> list[list[str]]:

@@ -1,4 +1,4 @@
-//! The layouts of model families: what their stacks hold, and that they pass the check.
+//! The layouts of model families: the contents of their stacks, which pass the check.
 
 use sigprop_stack::{Attention, Component, Mask, Node, Op, PositionBias, Stream, Weighting, check};
 
@@ -137,7 +137,7 @@ fn windows_are_before_the_query_or_around_it() {
     approx::assert_relative_eq!(frequency(1), 0.01);
 }
 
-/// Cosines and sines of factor m: q·k gets m² where all features are rotated, the root of (m⁴ + 1)/2 where half are.
+/// Cosines and sines have a factor m: q·k gets m² if all features are rotated, the root of (m⁴ + 1)/2 if half are.
 #[test]
 fn rotations_have_a_factor_on_scores() {
     let rotated = Architecture {

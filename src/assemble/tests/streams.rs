@@ -1,4 +1,4 @@
-//! What streams begin and end with, what they read, encoders with decoders.
+//! The beginnings and ends of streams, their inputs, and encoders with decoders.
 
 use sigprop_stack::{EmbeddingTerm, Ids, Mask, Op, Source, Stream, check};
 
@@ -8,7 +8,7 @@ use crate::architecture::{EmbeddingProjection, Stem};
 use crate::assemble::StreamName;
 use crate::verdict::Shape;
 
-/// What is in `embeddings`, and how many terms the source has.
+/// The nodes in `embeddings`, and the number of terms of the source.
 fn entrance(stream: &Stream) -> (String, usize) {
     let terms = match &stream.source {
         Source::Embedding(embedding) => embedding.terms.len(),
@@ -58,7 +58,7 @@ fn stems_embed_patches_and_frames() {
     );
 }
 
-/// T5-like.
+/// A network like T5.
 pub(super) fn two_streams() -> Architecture {
     let side = Architecture {
         norm: Some(NormChoice::Rmsnorm),

@@ -1,4 +1,4 @@
-//! What a checkpoint may not be: exit status 1 if it is.
+//! Gates on a checkpoint: the exit status is 1 if it does not pass them.
 
 use crate::{
     inspect::{Finding, Problem},
@@ -13,18 +13,18 @@ use crate::cli::{Outcome, console::Console, parse};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Gates")]
 pub(super) struct Gate {
-    /// Exit with status 1 if any of these is found. All but not-finite and copies need a network to compare with, a
-    /// config.json next to the checkpoint or --config: without one the exit status is 2.
+    /// Exit with status 1 if any of these is found. All but not-finite, copies and rows need a network to compare with,
+    /// a config.json next to the checkpoint or --config: without one the exit status is 2.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     fail_on: Vec<FailOn>,
 
-    /// Exit with status 1 if the standard deviation of a tensor, or its mean in standard deviations, differs from what the
-    /// scheme draws by more than this share: 5%, 0.05.
+    /// Exit with status 1 if the standard deviation of a tensor, or its mean in standard deviations, differs from the
+    /// scheme's by more than this share: 5%, 0.05.
     #[arg(long, value_name = "SHARE", value_parser = parse::error, allow_negative_numbers = true)]
     max_deviation: Option<f64>,
 }
 
-/// What an inspection can be failed on: the checkpoint itself, or what is predicted with its weights.
+/// A reason to fail an inspection: a problem of the checkpoint itself, or a failure that is predicted with its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailOn {
     Problem(Problem),
@@ -59,8 +59,8 @@ impl ValueEnum for FailOn {
 }
 
 impl FailOn {
-    /// True if nothing can be said without the network that the checkpoint should be; adapters are compared with
-    /// their own initialisation.
+    /// Returns true if the gate needs the network that the checkpoint should be. Adapters are compared with their own
+    /// initialisation.
     fn needs_network(self, is_adapter: bool) -> bool {
         match self {
             Self::Problem(Problem::NotFinite | Problem::Copies | Problem::Rows) => false,
@@ -78,14 +78,14 @@ impl FailOn {
 }
 
 impl Gate {
-    /// The first gate that needs a network to compare the checkpoint with.
+    /// Returns the first gate that needs a network to compare the checkpoint with.
     pub(super) fn needing_network(&self, is_adapter: bool) -> Option<String> {
         let fail_on = self.fail_on.iter().find(|gate| gate.needs_network(is_adapter));
         let deviation = self.max_deviation.filter(|_| !is_adapter);
         fail_on.map(|gate| format!("--fail-on {}", gate.name())).or(deviation.map(|_| "--max-deviation".to_owned()))
     }
 
-    /// Whether all gates are passed; the reasons go to stderr.
+    /// Returns the outcome of the gates. The reasons of failures go to stderr.
     pub(super) fn outcome(&self, compared: &Compared, console: Console) -> Outcome {
         let findings = compared.findings.iter().filter(|finding| self.is_failing(finding));
         let failures = compared.measured.iter().flat_map(|measured| measured.verdict.failures());

@@ -14,12 +14,12 @@ use super::{Arguments, Expected};
 pub(super) enum Reference {
     /// The network that it should be.
     Network(Box<Expected>),
-    /// No network, and why.
+    /// No network, and the reason.
     Nothing(String),
 }
 
 impl Arguments {
-    /// The network of the config, or the reason why there is none; an error where a flag or gate needs one.
+    /// Returns the network of the config, or the reason why there is none. Fails if a flag or gate needs one.
     pub(super) fn reference(&self, is_adapter: bool) -> anyhow::Result<Reference> {
         let needing = self.needing_network(is_adapter);
         if is_adapter {
@@ -57,7 +57,7 @@ impl Arguments {
         }
     }
 
-    /// The first flag or gate that needs a network.
+    /// Returns the first flag or gate that needs a network.
     fn needing_network(&self, is_adapter: bool) -> Option<String> {
         let flag = |file: &Option<PathBuf>, name: &str| file.as_ref().map(|_| name.to_owned());
         let scheme = self.scheme.given().map(str::to_owned);
@@ -66,7 +66,7 @@ impl Arguments {
     }
 }
 
-/// True if an error says that a config is understood, and its network is none that is computed.
+/// Returns true if the error says that the config is understood but its network is not computed.
 fn is_of_another_kind(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<ImportError>() {
         Some(
@@ -79,13 +79,13 @@ fn is_of_another_kind(error: &anyhow::Error) -> bool {
     }
 }
 
-/// An error in a clause: without the advice after its first semicolon.
+/// Returns the error as a clause: without the advice after its first semicolon.
 fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     text.split(';').next().unwrap_or_default().to_owned()
 }
 
-/// Why few tensors are those of the network: their type, blocks that are missing, or other names.
+/// Returns the reason why few tensors match the network: their type, missing blocks, or other names.
 pub(super) fn unmatched(inspection: &Inspection) -> String {
     let unread: Vec<String> = inspection
         .unread

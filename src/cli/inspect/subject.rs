@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use crate::{checkpoint::Checkpoint, inspect::Adapter};
 use anyhow::bail;
 
-/// The tensors and what is said about them before they are measured.
+/// The tensors to be measured, and notes on their files.
 pub(super) struct Subject {
     pub(super) checkpoint: Checkpoint,
-    /// The adapter, where it is inspected alone.
+    /// The adapter, if it is inspected alone.
     pub(super) adapter: Option<Adapter>,
     /// Facts about the files, a sentence each.
     pub(super) notes: Vec<String>,
 }
 
 impl Subject {
-    /// Opens a checkpoint; an adapter is added to the base model next to `config`, if that is named.
+    /// Opens a checkpoint. An adapter is added to the base model next to `config`, if that is named.
     pub(super) fn open(path: &Path, config: Option<&str>) -> anyhow::Result<Self> {
         let checkpoint = Checkpoint::open(path)?;
         let Some(adapter) = Adapter::of(&checkpoint)? else {
@@ -32,7 +32,7 @@ impl Subject {
     }
 }
 
-/// The checkpoint next to the config of a base model.
+/// Opens the checkpoint next to the config of a base model.
 fn base(config: &str, adapter: &Path) -> anyhow::Result<Checkpoint> {
     let path = Path::new(config);
     let folder = if path.is_file() { path.parent().map(Path::to_owned) } else { None };
@@ -52,7 +52,7 @@ fn base(config: &str, adapter: &Path) -> anyhow::Result<Checkpoint> {
     })
 }
 
-/// Facts about the files of a checkpoint.
+/// Returns facts about the files of a checkpoint, a sentence each.
 fn notes(checkpoint: &Checkpoint) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(other) = &checkpoint.other {

@@ -1,4 +1,4 @@
-//! `SIGPROP_SEQ_LEN` for `--seq-len`, of every command that has the flag.
+//! Defaults from the environment: `SIGPROP_SEQ_LEN` for `--seq-len`, of every command that has the flag.
 
 use std::env;
 
@@ -9,7 +9,7 @@ use super::{Layer, Refusal, Setting, all_flags, flags, words};
 
 const PREFIX: &str = "SIGPROP_";
 
-/// The settings for a command, and what is to be said of variables that stand for no flag.
+/// Returns the settings for a command, and a note on every variable that belongs to no flag.
 pub(super) fn layer(command: &Command, sigprop: &Command) -> Result<(Layer, Vec<String>), Refusal> {
     let known = all_flags(sigprop);
     let mut layer = Layer { place: "environment".to_owned(), settings: Vec::new() };
@@ -36,7 +36,7 @@ pub(super) fn layer(command: &Command, sigprop: &Command) -> Result<(Layer, Vec<
     Ok((layer, unknown))
 }
 
-/// The variable of a flag.
+/// Returns the name of the variable of a flag.
 fn variable(flag: &str) -> String {
     format!("{PREFIX}{}", flag.to_uppercase().replace('-', "_"))
 }

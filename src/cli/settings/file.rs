@@ -1,4 +1,4 @@
-//! `sigprop.toml`, in the working folder or the nearest one above that has it.
+//! Defaults from `sigprop.toml`, in the working folder or the nearest one above that has it.
 
 use std::{
     env, fs,
@@ -13,7 +13,7 @@ use crate::cli::hint::did_you_mean;
 
 const NAME: &str = "sigprop.toml";
 
-/// The settings for a command, and below them those for all commands; none without a file.
+/// Returns the settings for a command and, ranked below, the settings for all commands. Empty if there is no file.
 pub(super) fn layers(command: &Command, sigprop: &Command) -> Result<Vec<Layer>, Refusal> {
     let Some(path) = found() else { return Ok(Vec::new()) };
     let text = fs::read_to_string(&path).map_err(|error| {
@@ -73,7 +73,8 @@ impl File<'_> {
         Err(self.refused(offset, &format!("unknown key `{key}`{hint}")))
     }
 
-    /// What a value is on the command line, if the command has the flag.
+    /// Returns the setting with the words that give a value on the command line; `None` if the command does not have
+    /// the flag.
     fn setting(
         &self,
         command: &Command,
@@ -98,7 +99,7 @@ impl File<'_> {
     }
 }
 
-/// One value, or several where the flag may be given several times.
+/// Returns one value, or several if the flag may be given several times.
 fn values(arg: &Arg, value: &DeValue) -> Result<Vec<String>, String> {
     match value {
         DeValue::String(text) => Ok(vec![text.to_string()]),

@@ -4,8 +4,8 @@
 //! flag  >  SIGPROP_FLAG  >  [command] of the file  >  top of the file  >  default
 //! ```
 //!
-//! A setting becomes the flag that it stands for, in front of those given, so that it may be what the flag may be. One
-//! whose flag is given, or that does not go with what ranks above it, gives way.
+//! A setting becomes the flag that it is for, in front of the flags that are given, so it may have any value that the
+//! flag may have. It gives way if its flag is given, or if it conflicts with anything that ranks above it.
 
 mod environment;
 mod file;
@@ -19,42 +19,42 @@ use clap::{
 
 use super::Cli;
 
-/// What is asked for, on the command line and elsewhere.
+/// The command line, completed by the settings.
 #[derive(Debug, Default)]
 pub(crate) struct Invocation {
-    /// The command line with all settings that hold.
+    /// The words of the command line, with all settings that apply.
     pub(crate) words: Vec<OsString>,
-    /// A sentence for each place that settings are from.
+    /// A sentence for each place that settings come from.
     pub(crate) settings: Vec<String>,
-    /// What stands for nothing.
+    /// Notes on settings that belong to no flag.
     pub(crate) notes: Vec<String>,
-    /// What gives way to what.
+    /// Notes on settings that give way to others.
     pub(crate) details: Vec<String>,
-    /// Flags whose setting holds; one that is off stands in no word.
+    /// Flags whose setting applies; one that is off appears in no word.
     settled: HashSet<String>,
 }
 
-/// Why nothing can be done.
+/// The reason why nothing can be done.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The command line, or a wish for help.
+    /// An error of the command line, or a request for help.
     Usage(clap::Error),
-    /// A setting, and where it is from.
+    /// An error of a setting, with the place it comes from.
     Setting(String),
 }
 
 /// A flag with a value, from one place.
 #[derive(Debug)]
 struct Setting {
-    /// Without dashes.
+    /// Name of the flag, without dashes.
     flag: String,
-    /// As the command line would say it; none for a flag that is off.
+    /// The words of the command line; empty for a flag that is off.
     words: Vec<OsString>,
-    /// Variable, or file and line.
+    /// Place of the setting: a variable, or file and line.
     place: String,
 }
 
-/// Settings of one rank: they must go together.
+/// Settings of one rank, which must not conflict with each other.
 struct Layer {
     place: String,
     settings: Vec<Setting>,
@@ -83,7 +83,7 @@ impl Invocation {
         Ok((cli, invocation))
     }
 
-    /// Puts the settings of a layer in that hold beside what ranks above them.
+    /// Adds the settings of a layer that do not conflict with anything that ranks above them.
     fn settle(&mut self, layer: Layer, command: &Command, above: ArgMatches) -> Result<ArgMatches, Refusal> {
         let base = self.words.clone();
         let (_, own) = above.subcommand().expect("clap requires a command");
@@ -130,7 +130,7 @@ impl Setting {
 }
 
 impl Refusal {
-    /// What is wrong.
+    /// Returns the error message.
     pub(super) fn text(self) -> String {
         match self {
             Self::Usage(error) => sentence(&error),
@@ -139,7 +139,7 @@ impl Refusal {
     }
 }
 
-/// What is wrong, without how the command is used.
+/// Returns the error message without the usage of the command.
 fn sentence(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -147,7 +147,7 @@ fn sentence(error: &clap::Error) -> String {
     text.split("\n\nFor more information").next().unwrap_or_default().trim_end().to_owned()
 }
 
-/// Tells that a setting does not hold beside a flag, if one that switches something else off.
+/// Returns a note that a setting gives way to a flag with which it conflicts, if the error names one.
 fn gives_way(setting: &Setting, error: &clap::Error) -> Option<String> {
     let other = error.get(ContextKind::PriorArg)?;
     Some(format!("{}: --{} gives way to {other}", setting.place, setting.flag))
@@ -157,14 +157,14 @@ fn parse(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
     Cli::command().try_get_matches_from(words)
 }
 
-/// The command line with flags behind the name of the command, the first word that is it.
+/// Returns the command line with flags after the name of the command, which is the first word equal to it.
 fn with(words: &[OsString], command: &str, flags: &[OsString]) -> Vec<OsString> {
     let place = words.iter().skip(1).position(|word| word == command).map_or(words.len(), |index| index + 2);
     let (before, behind) = words.split_at(place);
     [before, flags, behind].concat()
 }
 
-/// The flags of a command that have a name and a value, or are on or off.
+/// Returns the flags of a command that have a name and either take a value or are on or off.
 fn flags(command: &Command) -> impl Iterator<Item = &Arg> {
     let is_setting = |arg: &&Arg| {
         let acts = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue);
@@ -181,7 +181,7 @@ fn is_given(matches: &ArgMatches, arg: &Arg) -> bool {
     matches.value_source(arg.get_id().as_str()) == Some(clap::parser::ValueSource::CommandLine)
 }
 
-/// The flags of all commands.
+/// Returns the names of the flags of all commands, sorted.
 fn all_flags(sigprop: &Command) -> Vec<String> {
     let commands = [sigprop].into_iter().chain(sigprop.get_subcommands());
     let mut names: Vec<String> = commands.flat_map(flags).filter_map(long).collect();
@@ -190,7 +190,7 @@ fn all_flags(sigprop: &Command) -> Vec<String> {
     names
 }
 
-/// The words for a value of a flag; what it must be where it is another.
+/// Returns the words for a value of a flag, or an error with the expected values.
 fn words(arg: &Arg, value: &str) -> Result<Vec<OsString>, String> {
     let name = arg.get_long().expect("flags have names");
     if !matches!(arg.get_action(), ArgAction::SetTrue) {

@@ -18,8 +18,8 @@ use super::{SuiteRun, count, title};
 use crate::cli::{console::Console, folder::claim, sampling::cancellation};
 
 impl SuiteRun<'_> {
-    /// A run with every seed, up to an interruption; each of several keeps a report of its own. Cases that the
-    /// journal holds are not sampled again.
+    /// Samples a run with every seed, up to an interruption. Each of several runs gets a report of its own. Cases that
+    /// the journal holds are not sampled again.
     pub(super) fn sampled(
         &self,
         (cases, predicted): (&[Case], &[Predicted]),
@@ -68,7 +68,7 @@ impl SuiteRun<'_> {
         Ok((origin, runs))
     }
 
-    /// The cases of a shard, into its journal alone, up to an interruption.
+    /// Samples the cases of a shard into its journal, up to an interruption.
     pub(super) fn sampled_shard(
         &self,
         cases: &[Case],
@@ -91,7 +91,7 @@ impl SuiteRun<'_> {
         Ok(Progress { done, goal })
     }
 
-    /// A whole case; none after an interruption. Every one has random numbers of its own.
+    /// Samples a whole case; returns `None` after an interruption. Every case has random numbers of its own.
     fn measured(
         &self,
         case: &Case,

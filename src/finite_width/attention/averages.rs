@@ -1,11 +1,12 @@
-//! Averages over rows of attention weights that a finite head and finitely many inputs take, per score variance and correlation.
+//! Averages over rows of attention weights that corrections for finite heads and inputs need, per score variance and
+//! correlation.
 //!
 //! ```text
 //! J = diag A − A Aᵀ      S = A·A      X = A·C      T = tr JJ      T' = tr J_a J_c      m = A·z, z the scores over their deviation
 //! ```
 //!
-//! of two rows A, C of independent keys, whose scores have variance w and correlation ρ. Derivatives are by the Gram matrix Q of both
-//! queries, at Q_aa = Q_cc = 1, Q_ac = ρ.
+//! for two rows A, C of independent keys, whose scores have variance w and correlation ρ. Derivatives are by the Gram
+//! matrix Q of both queries, at Q_aa = Q_cc = 1, Q_ac = ρ.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -19,7 +20,7 @@ macro_rules! averages {
         pub(crate) struct Averages { $($(#[$doc])* pub(crate) $name: f64),* }
 
         impl Averages {
-            /// Their sum with weights.
+            /// Returns a weighted sum of averages.
             pub(crate) fn mixed(parts: &[(f64, Self)]) -> Self {
                 Self { $($name: parts.iter().map(|(weight, part)| weight * part.$name).sum()),* }
             }
@@ -30,21 +31,21 @@ macro_rules! averages {
 averages! {
     /// E S and its first and second derivative by Q_aa.
     s, s_a, s_aa,
-    /// The same of T.
+    /// E T and its first and second derivative by Q_aa.
     t, t_a, t_aa,
-    /// E S and E T with what kurtosis does: covariances with Σ (z⁴ − 6z² + 3).
+    /// The effect of kurtosis on E S and E T: covariances with Σ (z⁴ − 6z² + 3).
     s_kurtosis, t_kurtosis,
-    /// E X and derivatives by Q_aa, Q_ac, and both twice.
+    /// E X, its derivatives by Q_aa (a), Q_cc (c) and Q_ac (r), and the effect of kurtosis.
     x, x_a, x_r, x_aa, x_ac, x_ar, x_rr, x_kurtosis,
-    /// The same of T'.
+    /// E T', its derivatives, and the effect of kurtosis.
     tt, tt_a, tt_r, tt_aa, tt_ac, tt_ar, tt_rr, tt_kurtosis,
-    /// E S², S_aS_c, S X, X², S T, X T', S T'.
+    /// The expectations of S², S_aS_c, S X, X², S T, X T' and S T'.
     ss, sc, sx, xx, st, xt, s_tt,
     /// U = |J z|²; Σ_b (J²)_bb z_b²; Σ_b (J_bb)².
     u, squares, diagonal,
     /// E m² − Σ A²z² and its derivative by Q_aa; E Σ A z² − 1; E Σ A²z².
     pull, pull_a, longer, longer_square,
-    /// The same summed over both whitened scores z_i of a key, r² = Σ_i z_i²: E Σ A r² − 2.
+    /// E Σ A r² − 2: `longer` summed over both whitened scores z_i of a key, r² = Σ_i z_i².
     longer_other,
     /// Σ_i A·z_i C·z_i − Σ AC r², its derivatives by Q_aa and Q_ac, its covariance with X; Σ AC r².
     pull_pair, pull_pair_a, pull_pair_r, x_pull, longer_pair,
@@ -52,24 +53,25 @@ averages! {
     u_pair, squares_pair, diagonal_pair,
     /// Σ A²(z − m), Σ AC(z − C·z); Σ A²(A − S)².
     lean, lean_pair, along,
-    /// Of c_bb² and c_bb c_b'b: see `gains.rs`.
+    /// Averages in c_bb² and c_bb c_b'b: see `gains.rs`.
     own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
 }
 
-/// Where on a grid of ln w and ρ, and a number of keys.
+/// The place of a corner on a grid of ln w and ρ, and the bits of the number of keys.
 type Corner = (i64, i64, u64);
 
-/// Averages that were integrated before, once in a process.
+/// The averages that were already integrated, once per process.
 static CORNERS: LazyLock<RwLock<HashMap<Corner, Averages>>> = LazyLock::new(RwLock::default);
 
 impl Averages {
-    /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`: linear between the corners of a grid.
+    /// Returns the averages of rows of `keys` keys whose scores have the variance `w` and the correlation `rho`, linear
+    /// between the corners of a grid.
     pub(crate) fn at(w: f64, rho: f64, keys: f64) -> Self {
-        /// Of ln w and of ρ.
+        /// The distances between corners in ln w and in ρ.
         const STEPS: [f64; 2] = [0.25, 0.0625];
-        /// Of ln w: flatter rows are flat.
+        /// The smallest ln w; rows below it are flat.
         const FLAT: f64 = -9.0;
-        /// Of ρ: nearer to 1 differences of both rows are lost in rounding.
+        /// The largest ρ; nearer to 1, differences of both rows are lost in rounding.
         const LARGEST: f64 = 0.9375;
         let steps = [w.ln().max(FLAT) / STEPS[0], rho.clamp(0.0, LARGEST) / STEPS[1]];
         let mut parts = Vec::with_capacity(4);
@@ -91,13 +93,14 @@ impl Averages {
     }
 }
 
-/// X and T' of one pair of rows.
+/// Returns E X and E T' of one pair of rows.
 fn pair(rows: &Rows) -> [f64; 2] {
     let x = rows.mean(&[(1.0, &[AC])]);
     [x, x + rows.mean(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[AC, AC])])]
 }
 
-/// Σ_i A·z_i C·z_i − Σ AC r² of two rows, r² = Σ_i z_i², with z_i the whitened scores of a key, times a power of X.
+/// Returns E of Σ_i A·z_i C·z_i − Σ AC r² of two rows, r² = Σ_i z_i², with z_i the whitened scores of a key, times the
+/// sums `with`.
 fn pull_pair(rows: &Rows, with: &[Monomial]) -> f64 {
     let rho = rows.correlation();
     let e = |sums: &[Monomial]| rows.mean(&[(1.0, &[sums, with].concat())]);
@@ -107,12 +110,12 @@ fn pull_pair(rows: &Rows, with: &[Monomial]) -> f64 {
     met - white(e(&[zz(1, 1)]), e(&[mono(1, 1, 0, 2)]), e(&[self::zy(1, 1)]))
 }
 
-/// (A·z)² − Σ A²z² of the first row.
+/// Returns E of (A·z)² − Σ A²z² of the first row.
 fn pull(rows: &Rows) -> f64 {
     rows.mean(&[(1.0, &[z(1, 0), z(1, 0)]), (-1.0, &[zz(2, 0)])])
 }
 
-/// S and T of the first row.
+/// Returns E S and E T of the first row.
 fn single(rows: &Rows) -> [f64; 2] {
     let s = rows.mean(&[(1.0, &[A2])]);
     [s, s + rows.mean(&[(-2.0, &[A3]), (1.0, &[A2, A2])])]
@@ -148,7 +151,8 @@ const fn y(a: u8, c: u8) -> Monomial {
     mono(a, c, 0, 1)
 }
 
-/// Covariance with Σ (r⁴ − 8r² + 8), r² = (z² + y² − 2ρ z y)/(1 − ρ²): what kurtosis of the scores of a key does.
+/// Returns the covariance with Σ (r⁴ − 8r² + 8), r² = (z² + y² − 2ρ z y)/(1 − ρ²): the effect of kurtosis of the scores
+/// of a key.
 fn kurtosis(rows: &Rows, rho: f64, of: &[Monomial]) -> f64 {
     let scale = 1.0 - rho * rho;
     let squares = [(2, 0, 1.0), (0, 2, 1.0), (1, 1, -2.0 * rho)].map(|(p, q, factor)| (p, q, -8.0 * factor / scale));
@@ -160,7 +164,7 @@ fn kurtosis(rows: &Rows, rho: f64, of: &[Monomial]) -> f64 {
 }
 
 impl Averages {
-    /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`.
+    /// Integrates the averages of rows of `keys` keys whose scores have the variance `w` and the correlation `rho`.
     pub(crate) fn new(w: f64, rho: f64, keys: f64) -> Self {
         let rows = Rows::new([w, w], rho, keys);
         let mut averages = Self::default();
@@ -171,9 +175,9 @@ impl Averages {
         averages
     }
 
-    /// S, T, X and T' with their derivatives, by differences.
+    /// Computes S, T, X and T' with their derivatives, by differences.
     fn derive(&mut self, rows: &Rows, w: f64, rho: f64, keys: f64) {
-        // Q stays positive.
+        // With these steps Q stays positive definite.
         let step = (0.3 * (1.0 - rho * rho)).min(0.15);
         let turn = (0.3 * (1.0 - rho.abs())).min(0.05);
         let at = |a: f64, c: f64, r: f64| {
@@ -215,7 +219,7 @@ impl Averages {
         [self.tt, self.tt_a, self.tt_r, self.tt_aa, self.tt_ac, self.tt_ar, self.tt_rr] = of_two(1);
     }
 
-    /// Of one row.
+    /// Computes the averages over one row.
     fn of_one(&mut self, rows: &Rows) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         let h4 = mono(0, 0, H4, 0);
@@ -233,7 +237,7 @@ impl Averages {
         self.along = e(&[(1.0, &[A4]), (-2.0, &[A3, A2]), (1.0, &[A2, A2, A2])]);
     }
 
-    /// Of two rows.
+    /// Computes the averages over two rows.
     fn of_two(&mut self, rows: &Rows, rho: f64) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         let white = |zz: f64, zy: f64| (2.0 * zz - 2.0 * rho * zy) / (1.0 - rho * rho);
@@ -265,7 +269,7 @@ impl Averages {
         self.tt_kurtosis = self.x_kurtosis + of_squares + kurtosis(rows, rho, &[AC, AC]);
     }
 
-    /// Of what products of signals and gradients are of one key.
+    /// Computes the averages in products of signals and gradients of one key.
     fn mixed_products(&mut self, rows: &Rows) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         self.own_z = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(3, 0)])]);
@@ -288,7 +292,8 @@ impl Averages {
 mod tests {
     use super::*;
 
-    /// What a change of scale of one row, and of the correlation of both, does is what Gaussian weights say.
+    /// Derivatives by the scale of one row and by the correlation of both agree with Gaussian averages weighted by
+    /// polynomials.
     #[test]
     fn derivatives_are_those_of_weights() {
         let (w, rho, keys) = (1.5, 0.3, 32.0);

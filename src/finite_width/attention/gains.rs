@@ -1,40 +1,48 @@
-//! What a head of finite width, and inputs of finite width, make of one attention's averages.
+//! Corrections of one attention's averages for heads of finite width and inputs of finite width.
 //!
-//! Given the Gram matrix Q of one head's queries and (1 − R)(I + ε) of the keys' inputs, scores are Gaussian with covariance Q ⊗ (I + ε) w.
-//! To second order in all fluctuations, with γ = Var ε_bd, η = Var ε_bb, d = 1 − R, v the score variance, w = v d and J = diag A − A Aᵀ:
+//! Given the Gram matrix Q of one head's queries and (1 − R)(I + ε) of the keys' inputs, scores are Gaussian with
+//! covariance Q ⊗ (I + ε) w. To second order in all fluctuations, with γ = Var ε_bd, η = Var ε_bb, d = 1 − R, v the
+//! score variance, w = v d and J = diag A − A Aᵀ:
 //!
 //! ```text
 //! output z_a·z_c   R + d A·(I + ε)C + overlaps of keys with what all share        value   A·C
 //! query            v d² tr J_a(I + ε)J_c(I + ε)                                     key     v d Q_ac tr J_a(I + ε)J_c
 //! ```
 //!
-//! Q fluctuates like a Wishart matrix of `d_head` degrees of freedom, and what keys' inputs do to scores is γ more of it, and kurtosis
-//! where their lengths are fixed (η ≠ 2γ). Source: Muirhead 1982, section 3.2 (moments of Wishart matrices).
+//! Q fluctuates like a Wishart matrix of `d_head` degrees of freedom. The effect of the keys' inputs on scores is γ
+//! more of these fluctuations, and kurtosis where their lengths are fixed (η ≠ 2γ). Source: Muirhead 1982, section 3.2
+//! (moments of Wishart matrices).
 
 use super::super::noise::Covariances;
 use super::averages::Averages;
 
-/// One attention among its streams.
+/// The parameters of one attention and its input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inputs {
-    /// E s² of scores, R, the number of keys.
+    /// The variance E s² of scores.
     pub(crate) score: f64,
+    /// R, the correlation of two tokens of the input.
     pub(crate) correlation: f64,
+    /// The number of keys.
     pub(crate) keys: f64,
     pub(crate) d_head: f64,
-    /// p/(1 − p) of weights that are dropped with the probability p.
+    /// p/(1 − p), if a weight is dropped with the probability p.
     pub(crate) dropped: f64,
-    /// γ, η, the variance of overlaps o_b with what all share, and their covariance with ε_bb.
+    /// γ = Var ε_bd.
     pub(crate) gamma: f64,
+    /// η = Var ε_bb.
     pub(crate) eta: f64,
+    /// The variance of the overlaps o_b with the common part of all tokens.
     pub(crate) common: f64,
+    /// The covariance of o_b with ε_bb.
     pub(crate) common_square: f64,
-    /// Variances of cosines and of lengths of single queries' inputs, beyond those of the sequence.
+    /// The variance of cosines of single queries' inputs, beyond that of the sequence.
     pub(crate) pairs: f64,
+    /// The variance of lengths of single queries' inputs, beyond that of the sequence.
     pub(crate) squares: f64,
 }
 
-/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to those of the input.
+/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' at the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     pub(crate) own_own: f64,
@@ -43,12 +51,14 @@ pub(crate) struct Path {
     pub(crate) pair_pair: f64,
 }
 
-/// z_a·z_a, z_a·z_c of the output, and the factors of queries, keys and values.
+/// The moments of the output, and the factors of queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Corrected {
+    /// z_a·z_a and z_a·z_c of the output.
     pub(crate) output: [f64; 2],
     pub(crate) paths: [Path; 3],
-    /// What products of two keys, which have a variance however alike keys are, add to the factors of queries.
+    /// The additions of products of two keys to the factors of queries. These products have a variance at any
+    /// correlation of keys.
     pub(crate) of_products: [f64; 2],
 }
 
@@ -57,7 +67,7 @@ pub(crate) struct Corrected {
 struct Queries([f64; 4]);
 
 impl Queries {
-    /// Of a Wishart matrix, over its degrees of freedom.
+    /// The covariances of a Wishart matrix, times its degrees of freedom.
     fn wishart(rho: f64) -> Self {
         Self([2.0, 2.0 * rho * rho, 2.0 * rho, 1.0 + rho * rho])
     }
@@ -70,13 +80,13 @@ impl Queries {
         Self(std::array::from_fn(|index| self.0[index] + other.0[index]))
     }
 
-    /// The covariance of two functions of Q with these derivatives by Q_aa, Q_cc and Q_ac.
+    /// Returns the covariance of two functions of Q with these derivatives by Q_aa, Q_cc and Q_ac.
     fn covariance(self, [a, c, r]: [f64; 3], [a2, c2, r2]: [f64; 3]) -> f64 {
         let Self([own, both, with, pair]) = self;
         own * (a * a2 + c * c2) + both * (a * c2 + c * a2) + with * ((a + c) * r2 + r * (a2 + c2)) + pair * r * r2
     }
 
-    /// ½ H:S of a function of two rows with these second derivatives.
+    /// Returns ½ H:S of a function of two rows with these second derivatives.
     fn bend(self, [aa, ac, ar, rr]: [f64; 4]) -> f64 {
         let Self([own, both, with, pair]) = self;
         aa * own + ac * both + 2.0 * ar * with + 0.5 * rr * pair
@@ -97,18 +107,19 @@ pub(crate) struct RowCovariances {
 }
 
 impl Inputs {
-    /// A·(I + ε)A by Q_aa, and A·(I + ε)C by Q_aa and Q_ac: rows lean to keys that are alike.
+    /// Returns the derivatives of A·(I + ε)A by Q_aa, and of A·(I + ε)C by Q_aa and Q_ac. Rows prefer keys that are
+    /// similar, which adds the terms of γ.
     fn slopes(&self, of: &Averages) -> [f64; 3] {
         let gamma = self.gamma;
         [of.s_a + gamma * of.pull_a, of.x_a + gamma * of.pull_pair_a, of.x_r + gamma * of.pull_pair_r]
     }
 
-    /// What A·(I + ε)C answers to Q_ac beyond infinite width.
+    /// Returns the derivative of A·(I + ε)C by Q_ac beyond infinite width.
     pub(crate) fn row_slope(&self, of: &Averages) -> f64 {
         self.gamma * of.pull_pair_r
     }
 
-    /// Over scores, and over Q.
+    /// Returns the covariances of rows, over scores and over Q.
     pub(crate) fn row_covariances(&self, of: &Averages) -> RowCovariances {
         let rho = self.correlation;
         let queries = Queries::wishart(rho).times(self.d_head.recip());
@@ -130,14 +141,15 @@ impl Inputs {
         }
     }
 
-    /// Covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over scores, over Q, and over the products of keys, ε, and what they share with all, o.
+    /// Returns the covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over scores, over Q, over the products ε of keys, and
+    /// over their overlaps o with the common part of all.
     pub(crate) fn scatter(&self, of: &Averages) -> Covariances {
         let &Self { gamma, common, keys, correlation: rho, d_head, .. } = self;
         let RowCovariances { ss, sx, xx, .. } = self.row_covariances(of);
-        // Of one row, less what all keys together have none of.
+        // S of one row less 1/L, because averages over all keys have no part of ε and o.
         let own = of.s - keys.recip();
         let (products, overlaps) = (gamma * own * own, common * own);
-        // Of Q of other tokens, by Wick's theorem.
+        // Covariances with Q of other tokens, by Wick's theorem.
         let ([a, x, r], r2) = (self.slopes(of), 2.0 * rho * rho);
         Covariances {
             aa_aa: ss + 2.0 * products + 4.0 * overlaps,
@@ -151,13 +163,13 @@ impl Inputs {
         }
     }
 
-    /// d and w.
+    /// Returns d and w.
     fn apart(&self) -> [f64; 2] {
         let d = 1.0 - self.correlation;
         [d, self.score * d]
     }
 
-    /// At infinite width.
+    /// Returns the moments and factors at infinite width.
     pub(crate) fn bare(&self, of: &Averages) -> Corrected {
         let [d, _] = self.apart();
         let rho = self.correlation;
@@ -165,7 +177,7 @@ impl Inputs {
         self.corrected(output, [of.s, of.x], [of.t, rho * of.tt], [of.t, of.tt], [0.0; 2])
     }
 
-    /// At finite width; with the fluctuations of single queries if `gathered`.
+    /// Returns the moments and factors at finite width, with the fluctuations of single queries if `gathered`.
     pub(crate) fn corrected_by(&self, of: &Averages, gathered: bool) -> Corrected {
         let &Self { gamma, eta, common_square, correlation: rho, .. } = self;
         let [d, _] = self.apart();
@@ -182,7 +194,7 @@ impl Inputs {
         let t = of.t + 0.5 * of.t_aa * all.0[0] + excess * of.t_kurtosis;
         let x = of.x + all.bend([of.x_aa, of.x_ac, of.x_ar, of.x_rr]) + excess * of.x_kurtosis;
         let tt = of.tt + all.bend([of.tt_aa, of.tt_ac, of.tt_ar, of.tt_rr]) + excess * of.tt_kurtosis;
-        // Of one factor ε beside what it does to scores.
+        // Terms of one factor ε together with its effect on scores.
         let met = gamma * (of.u - of.squares) + 0.5 * eta * (of.squares - of.t);
         let met_pair = gamma * of.u_pair + 0.5 * eta * (of.squares_pair - 2.0 * of.tt);
         let output = [
@@ -197,8 +209,9 @@ impl Inputs {
         self.corrected(output, [s, x], [key, key_pair], query, self.products_of_keys(of))
     }
 
-    /// What products of two different keys add to E |g|² and E g·g' of queries, over d² E s²: ε_bd², however alike keys are on average;
-    /// ε_bd with the scores of both, which it correlates; and, over `d_head`, both keys' components along the query.
+    /// Returns the additions of products of two different keys to E |g|² and E g·g' of queries, over d² E s². They come
+    /// from ε_bd² at any average correlation of keys, from ε_bd with the scores of both, which it correlates, and, over
+    /// `d_head`, from the components of both keys along the query.
     fn products_of_keys(&self, of: &Averages) -> [f64; 2] {
         let &Self { gamma, eta, d_head, .. } = self;
         let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal + 2.0 * (of.u - of.squares);
@@ -216,7 +229,7 @@ impl Inputs {
         squares: [f64; 2],
     ) -> Corrected {
         let ([d, w], others) = (self.apart(), self.keys - 1.0);
-        // Rows add up to one: what single tokens gain, products of two lose.
+        // Rows add up to 1, so products of two tokens lose as much as single tokens gain.
         let gathered = |own: f64, pair: f64, total: f64| Path {
             own_own: own,
             pair_own: others * pair,
@@ -225,14 +238,14 @@ impl Inputs {
         };
         let [of_query, of_products] = [query, squares].map(|factors| factors.map(|of| self.score * d * d * of));
         let query = Path { own_own: of_query[0], pair_pair: of_query[1], ..Path::default() };
-        // Masks make of A·A 1/(1 − p) of it, lengths of inputs with it; products of two keys stay.
+        // Dropout masks multiply A·A by 1/(1 − p), with the full lengths of inputs. Products of two keys stay the same.
         let output = [output[0] + self.dropped * s, output[1]];
         let paths = [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)];
         Corrected { output, paths, of_products }
     }
 
-    /// n times what W_Q, W_K, W_V together add to |g_a|² at the input beyond their paths: from |g_a|² and g_a·g_b, by keys and values, and by
-    /// queries.
+    /// Returns n times the addition of W_Q, W_K and W_V together to |g_a|² at the input, beyond their paths: from
+    /// |g_a|² and from g_a·g_b by keys and values, and by queries.
     pub(crate) fn excess(&self, of: &Averages) -> [f64; 3] {
         let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
         let own = 2.0 * w.sqrt() * of.lean + 2.0 * w * of.t_a;
@@ -240,7 +253,7 @@ impl Inputs {
         [own, pair, score * d * d * (of.u - of.t)]
     }
 
-    /// E c_bb², from |g_a|² and from g_a·g_b, and E c_bb c_b'b likewise, in units of E x² E g² n at the output.
+    /// Returns E c_bb² from |g_a|² and from g_a·g_b, and E c_bb c_b'b likewise, in units of E x² E g² n at the output.
     pub(crate) fn products(&self, of: &Averages) -> [f64; 4] {
         let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
         let (root, vr) = (w.sqrt(), score * rho);

@@ -1,8 +1,9 @@
 //! Attentions whose queries, keys and values are linear maps of one stream, interpolated on a grid.
 //!
-//! Such an attention depends on the variance E s² of its scores, on the correlation r of its input and on the number of keys alone, apart
-//! from units. The grid is even in ln E s² and in −ln(1 − r), because the difference 1 − r decides where tokens are almost equal. Cubic
-//! interpolation is between nodes, which are computed when they are first needed, once in a process.
+//! Apart from units, such an attention depends only on the variance E s² of its scores, the correlation r of its input,
+//! the number of keys and the dropout rate. The grid is even in ln E s² and in −ln(1 − r), because the difference 1 − r
+//! decides where tokens are almost equal. Interpolation between nodes is cubic. A node is computed when it is first
+//! needed, once per process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -17,7 +18,7 @@ use crate::mean_field::positions::Positions;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::softmax::cubic_of;
 
-/// The distances of nodes, in ln E s² and in −ln(1 − r).
+/// The distances between nodes, in ln E s² and in −ln(1 − r).
 const STEPS: [f64; 2] = [0.25, 0.125];
 /// The smallest and the largest value of both.
 const ENDS: [[f64; 2]; 2] = [[-20.0, 12.0], [-0.01, 25.0]];
@@ -28,11 +29,11 @@ pub(super) struct Place {
     pub(super) ln_score: f64,
     pub(super) correlation: f64,
     pub(super) keys: f64,
-    /// Probability that an attention weight is zeroed.
+    /// The probability that an attention weight is zeroed.
     pub(super) dropout: f64,
 }
 
-/// The node in ln E s² and in −ln(1 − r); bits of the number of keys and of the dropout rate.
+/// The indices of a node in ln E s² and in −ln(1 − r), and the bits of the number of keys and of the dropout rate.
 type Node = ([i32; 2], [u64; 2]);
 
 static NODES: LazyLock<RwLock<HashMap<Node, Arc<Point>>>> = LazyLock::new(RwLock::default);
@@ -42,7 +43,7 @@ impl Place {
         [self.ln_score, -(1.0 - self.correlation).ln()]
     }
 
-    /// Returns true inside the grid.
+    /// Returns true if the place is inside the grid.
     pub(super) fn is_inside(&self) -> bool {
         self.on_grid().iter().zip(ENDS).all(|(x, [low, high])| (low..=high).contains(x))
     }
@@ -59,7 +60,7 @@ impl Place {
         })
     }
 
-    /// The attention at this place, from the nodes around it.
+    /// Returns the attention at this place, interpolated from the nodes around it.
     pub(super) fn interpolated(&self) -> Point {
         let [ln_score, apart] = self.on_grid();
         let [ln_score, apart] = [ln_score / STEPS[0], apart / STEPS[1]];
@@ -75,7 +76,7 @@ impl Place {
         sum
     }
 
-    /// An attention of one head of one feature whose queries, keys and values are its input, of variance 1.
+    /// Returns the attention of one head of one feature whose queries, keys and values are its input, of variance 1.
     pub(super) fn exact(&self) -> Point {
         let input = Moments::unit(self.correlation);
         let x = About { x: &input, means: [0.0; 2] };
@@ -89,7 +90,7 @@ impl Place {
     }
 }
 
-/// An attention to `keys` tokens; `None` where a map of queries, keys or values is not followed.
+/// Returns an attention to `keys` tokens; `None` if a map of queries, keys or values is not supported.
 pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Point> {
     let bodies = [&attention.query, &attention.key, &attention.value];
     if attention.memory.is_none() && bodies.iter().all(|body| multiplies(body)) {
@@ -98,7 +99,8 @@ pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<
     Point::exact(attention, x, keys)
 }
 
-/// An attention of linear maps in its own units, from one whose queries, keys and values are its input of variance 1.
+/// Returns an attention of linear maps in its own units, from the one whose queries, keys and values are its input of
+/// variance 1.
 fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point> {
     let one = Arc::new(Positions::groups(&[1.0], None));
     let (own, ln_unit) = x.level();
@@ -134,8 +136,9 @@ mod tests {
         point.variables().into_iter().chain(point.factors.into_iter().flatten())
     }
 
-    /// Values and first derivatives, relative to the largest of their kind. Second derivatives of single points are those of the table of
-    /// rows, which is cubic cell by cell; `tests/sigprop/finite_width.rs` compares the predictions that follow.
+    /// Interpolated values and first derivatives are near the exact ones, relative to the largest of their kind. Second
+    /// derivatives of single points are those of the table of rows, which is cubic cell by cell;
+    /// `tests/sigprop/finite_width.rs` compares the predictions that follow.
     #[test]
     fn points_between_nodes_are_near() {
         for score in [0.05f64, 0.8, 3.0] {

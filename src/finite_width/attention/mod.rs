@@ -1,7 +1,8 @@
 //! Attention with its queries, keys and values as one component of finite width.
 //!
-//! The map and the gains are those of infinite width for two tagged tokens among all others, differentiated; what heads and inputs of finite
-//! width make of them is in [`gains`], of averages over drawn rows in [`averages`].
+//! The map and the gains come from the rule of infinite width for two tagged tokens among all others, by
+//! differentiation. Their corrections for heads and inputs of finite width are in [`gains`], averages over random rows
+//! are in [`averages`].
 
 mod averages;
 mod gains;
@@ -24,18 +25,19 @@ use super::noise::{Noise, shift};
 use super::quadratic::Quadratic;
 use super::variables::{About, Matrix, Moments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
-/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or value.
+/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or
+/// value.
 #[derive(Clone, Debug)]
 pub(crate) struct Factors {
     own_own: Quadratic,
     pair_own: Quadratic,
     own_pair: Quadratic,
     pair_pair: Quadratic,
-    /// What they are at infinite width.
+    /// The factors at infinite width.
     leading: Path,
-    /// What a factor in units of the score's and the value's is here.
+    /// The unit of these factors: their ratio to factors in the units of scores and values.
     unit: f64,
-    /// What products of two keys add to |g_x|² and to g_x·g_x'.
+    /// The additions of products of two keys to |g_x|² and to g_x·g_x'.
     of_products: [f64; 2],
 }
 
@@ -45,34 +47,35 @@ pub(crate) struct Leading {
     pub(crate) paths: [Factors; 3],
 }
 
-/// Gradients at infinite width, of a path: cosines behind the attention and at queries, keys or values, and ln of the factor on E |g_a|².
+/// Gradients of a path at infinite width: cosines at the output of the attention and at queries, keys or values, and ln
+/// of the factor on E |g_a|².
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtPath {
     pub(crate) cosines: Cosines,
     pub(crate) ln_gain: f64,
 }
 
-/// What finite width makes of it.
+/// An attention at finite width.
 #[derive(Clone, Debug)]
 pub(crate) struct Attending {
     inputs: Inputs,
     averages: Averages,
     paths: [Factors; 3],
-    /// Noise of the output beyond the map: rows that are sharp by chance.
+    /// Noise of the output beyond the map, from rows that are sharp by chance.
     pub(crate) noise: Noise,
     heads: f64,
-    /// (1 − R) over E z² of the output in units of the values'.
+    /// (1 − R)/E z² of the output, in units of the values.
     apart: f64,
     /// The correlation of two tokens of the output.
     correlation: f64,
-    /// Of the input.
+    /// The width of the input.
     width: f64,
-    /// Which of the live streams it is.
+    /// The index of its stream among the live streams.
     stream: usize,
 }
 
 impl Leading {
-    /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams, with the output `y`; none of others.
+    /// The attention to `keys` tokens with the output `y`. `None` if a map of queries, keys or values is not supported.
     pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &Moments, keys: f64) -> Option<Self> {
         let here = grid::point(attention, x, keys)?;
         let infinite = |x| About { means: [0.0; 2], ..x };
@@ -88,7 +91,7 @@ impl Leading {
         Some(Self { map, paths })
     }
 
-    /// The same, independent of the stream whose queries it has.
+    /// Makes it independent of the stream of its queries.
     pub(crate) fn constant(mut self) -> Self {
         self.map.jacobians[0].fill(0.0);
         self.map.hessians = Hessians::default();
@@ -101,18 +104,18 @@ impl Leading {
     }
 }
 
-/// Parameters of an attention's averages, from the covariance of its input.
+/// Returns the parameters of an attention's averages, from the covariance `x` of its input.
 fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r: f64) -> Inputs {
-    /// Of γ, beyond which an expansion says nothing.
+    /// The largest γ; beyond it an expansion does not hold.
     const LARGEST: f64 = 0.3;
     let d = 1.0 - r;
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
     let common = (x[(R_A, R_A)] - x[(R, R)]).max(0.0);
-    // Rotations turn the keys of a product of two inputs, not its values.
+    // Rotations change the product of two inputs in keys, not in values.
     let gamma = (concentration(x, r) * turned).min(LARGEST);
     let common = common / (d * d);
-    // 1 of Gaussian tokens, 0 of normalised ones, whose lengths are fixed.
+    // 1 for Gaussian tokens, 0 for normalised ones, whose lengths are fixed.
     let gaussian = if gamma > 0.0 { (squares / (2.0 * gamma)).min(1.0) } else { 0.0 };
     Inputs {
         score,
@@ -130,7 +133,8 @@ fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r:
 }
 
 impl Attending {
-    /// From the score variance, the number of keys and the share that rotations leave (`scores`), the covariance of the input, and the
+    /// Computes the terms of finite width. `scores` are the score variance, the number of keys and the share of
+    /// products of keys that rotations leave; `x` is the covariance of the input, `r` and `correlation` are the
     /// correlations of input and output.
     pub(crate) fn new(
         (attention, scores): (&Attention, [f64; 3]),
@@ -147,7 +151,7 @@ impl Attending {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
         }
-        // Masks make squares of weights larger, not their products.
+        // Dropout masks increase squares of weights, not their products.
         let unmasked = paths[0].unit / (1.0 + inputs.dropped);
         paths[0].of_products = own.of_products.map(|of| unmasked * of);
         let heads = attention.n_heads as f64;
@@ -159,12 +163,12 @@ impl Attending {
         Self { inputs, averages, paths, noise, heads, apart, correlation, width, stream }
     }
 
-    /// What cosines of keys' and of values' gradients answer to the overlap of two keys at most.
+    /// Returns the largest responses of the cosines of keys' and of values' gradients to the overlap of two keys.
     pub(crate) fn largest_slopes(&self) -> [f64; 2] {
         [(1.0 - self.inputs.correlation).recip(), self.inputs.score]
     }
 
-    /// Adds to the map what rows of alike queries have in common because they lean to keys that are alike.
+    /// Adds to the map the correlation that rows of similar queries have because they prefer keys that are similar.
     pub(crate) fn correlate_rows(&self, map: &mut Map) {
         let slope = self.apart * self.inputs.row_slope(&self.averages);
         for correlation in [R_AB, R_A, R_B, R] {
@@ -172,7 +176,8 @@ impl Attending {
         }
     }
 
-    /// Gradients at queries, keys and values as functions of the input, from that at the output, which responds to the output like this.
+    /// Returns the gradients at queries, keys and values as functions of the input, from the gradient at the output.
+    /// `responses` are the responses of that gradient to the output.
     pub(crate) fn split(
         &self,
         [output, gathered]: [&Conditional; 2],
@@ -185,7 +190,7 @@ impl Attending {
         let Inputs { score, correlation: r, keys, .. } = self.inputs;
         let (d, others) = (1.0 - r, keys - 1.0);
         let w = score * d;
-        // Rows that are sharp by chance have gains that are, too.
+        // Rows that are sharp by chance have gains that differ from the average ones.
         let of_row = self.apart / self.heads;
         let [own, cosine] = responses.map(|of| of * of_row);
         let radial = (mixed.radial - 1.0) * of_row;
@@ -214,7 +219,8 @@ impl Attending {
         [0, 1, 2].map(path)
     }
 
-    /// The gradient at the input from those along the paths of queries, keys and values, and the factors on the levels of a sequence.
+    /// Returns the gradient at the input from the gradients along the paths of queries, keys and values, its numbers ρ,
+    /// α and k, and the factors on the levels of a sequence.
     pub(crate) fn join(
         &self,
         (paths, levels): ([&Conditional; 3], [f64; 3]),
@@ -225,13 +231,13 @@ impl Attending {
         let (mut given, shares) = Conditional::sum(&paths, &levels);
         let others = self.inputs.keys - 1.0;
         let r = self.inputs.correlation;
-        // In units in which the value path is S.
+        // The units are those in which the value path is S.
         let value = &self.paths[2];
         let of_value = self.of_value(cosine);
         let unit = if of_value > 0.0 { shares[2] / of_value } else { 0.0 };
         let [excess, query] = self.excess(cosine);
         let (added, n) = (unit * (excess + query) / self.width, self.width);
-        // W_V knows gathered gradients along what all tokens share.
+        // W_V is correlated with gathered gradients along the common part of all tokens.
         let along = (2.0 - r) * (mixed.cross - 1.0) / n;
         let common = unit * cosine * value.pair_own.value * along;
         let off = given.cosine.value;
@@ -245,26 +251,28 @@ impl Attending {
         (given, mixed, levels)
     }
 
-    /// The value path, from gradients of this cosine where all tokens are gathered.
+    /// Returns the factor of the value path on gradients of this cosine if all tokens are gathered.
     fn of_value(&self, cosine: f64) -> f64 {
         let value = &self.paths[2];
         value.own_own.value + cosine * value.pair_own.value
     }
 
-    /// n times the gradient that keys and values share along their input, and that of queries, in units of the value path.
+    /// Returns n times the gradient that keys and values have in common along their input, and that of queries, in
+    /// units of the value path.
     fn excess(&self, cosine: f64) -> [f64; 2] {
         let [own, pair, query] = self.inputs.excess(&self.averages);
         [own + cosine * (self.inputs.keys - 1.0) * pair, query]
     }
 
-    /// The share of E |g_b|² along values that keys and values of another stream add to it together, along their input: both
-    /// depend on the weights of the other, W_V by the values in ∂L/∂s_ab and W_K by the weights A_ab.
+    /// Returns the share that keys and values of another stream together add to E |g_b|² along values. This part is
+    /// along their input: the gradient of W_V depends on W_K through the weights A_ab, and the gradient of W_K depends
+    /// on W_V through the values in ∂L/∂s_ab.
     pub(crate) fn shared_by_keys(&self, cosine: f64) -> f64 {
         let of_value = self.of_value(cosine);
         if of_value > 0.0 { self.excess(cosine)[0] / (of_value * self.width) } else { 0.0 }
     }
 
-    /// What the levels |g|² and g_a·g_b of a sequence at the input are of those at the output.
+    /// Returns the matrix from the levels |g|² and g_a·g_b of a sequence at the output to those at the input.
     fn levels(&self, shares: &[f64], paths: [&Conditional; 3], output: &Conditional, cosine: f64) -> Matrix2<f64> {
         let mut levels = Matrix2::zeros();
         for (index, ((share, factors), path)) in shares.iter().zip(&self.paths).zip(paths).enumerate() {
@@ -281,13 +289,14 @@ impl Attending {
     }
 }
 
-/// How much smaller a cosine is, where not all tokens are gathered alike, than of exchangeable tokens.
+/// Returns the ratio of a cosine to its value for exchangeable tokens, from 0 to 1. It is below 1 if not all tokens are
+/// gathered equally.
 fn shrunk(exchangeable: f64, cosine: f64) -> f64 {
     if cosine.abs() < exchangeable.abs() { (cosine / exchangeable).max(0.0) } else { 1.0 }
 }
 
 impl Factors {
-    /// Factors from those at the means and those at infinite width.
+    /// Builds the factors from those at the means and those at infinite width.
     fn new(here: [Quadratic; 4], bare: &[Quadratic; 4]) -> Self {
         let [own_own, pair_own, own_pair, pair_pair] = bare.each_ref().map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };
@@ -295,16 +304,17 @@ impl Factors {
         Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0, of_products: [0.0; 2] }
     }
 
-    /// Leaves derivatives by averages over all keys; what single keys answer to their overlaps is known from weights.
+    /// Replaces derivatives with respect to single keys by those with respect to averages over all keys. The response
+    /// of single keys to their overlaps follows from the gradients of weights.
     fn of_all_keys(&mut self) {
         for factor in [&mut self.own_own, &mut self.pair_own, &mut self.own_pair, &mut self.pair_pair] {
             factor.pull(&[0], &[average()]);
         }
     }
 
-    /// From what they are at infinite width and at finite, in the units of scores and values.
+    /// Corrects the factors from `bare` at infinite width to `by` at finite width, both in units of scores and values.
     fn correct(&mut self, bare: &Path, by: &Path) {
-        /// Of the factor from |g_a|² to |g_x|², what is rounding.
+        /// The fraction of the factor from |g_a|² to |g_x|² below which a factor counts as rounding.
         const NOTHING: f64 = 1e-9;
         self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
         let (unit, own) = (self.unit, bare.own_own);
@@ -321,7 +331,8 @@ impl Factors {
         correct(&mut self.pair_pair, bare.pair_pair, by.pair_pair);
     }
 
-    /// The gradient along this path, with what `met` adds; over as many `others` as lose what single tokens gain.
+    /// Returns the gradient along this path, with the additions `met`. Products of two tokens lose as much as single
+    /// tokens gain, spread over the `others`; with `None` they lose nothing.
     fn gradient(
         &self,
         stream: usize,
@@ -348,7 +359,7 @@ impl Factors {
             return Conditional { ln_own, cosine };
         }
         let mut ln_own = own.ln();
-        // Keys that are alike leave more of a gradient than these; what finite width adds is the same.
+        // Keys that are more similar than these have a larger gain; the correction of finite width is the same.
         let gain = ln_gain.exp();
         let of_products = if gain > 0.0 { products / gain } else { 0.0 };
         ln_own.value = ((own.value - leading) / leading.max(gain) + of_products).ln_1p();

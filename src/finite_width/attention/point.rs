@@ -14,7 +14,7 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
 use crate::mean_field::signal::Signal;
 
-/// Whose queries and whose keys an attention has.
+/// The inputs of an attention: the stream of its queries, and that of its keys and values.
 #[derive(Clone, Copy)]
 pub(crate) struct Between<'x> {
     pub(crate) queries: About<'x>,
@@ -24,25 +24,27 @@ pub(crate) struct Between<'x> {
 /// An attention at one point, as functions of the variables of its input.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    /// E z² of both tagged tokens and of others, and E z z' of both, of each with others and of others, over e^`ln_unit`.
+    /// E z² of both tagged tokens and of others, then E z z' of both, of each with others and of two others, over
+    /// e^`ln_unit`.
     products: [Quadratic; VARIABLES],
     pub(super) ln_unit: f64,
     /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x', for queries, keys and values x.
     pub(super) factors: [[Quadratic; 4]; 3],
 }
 
-/// The numbers of a point where the variables are moved a little.
+/// The numbers of a point, with the variables moved a little.
 #[derive(Clone)]
 struct Values {
     products: [f64; VARIABLES],
     ln_unit: f64,
-    /// Along the path of queries, of keys and of values.
+    /// Gradients along the paths of queries, keys and values.
     paths: [Received; 3],
 }
 
 /// |g_x|² of the two tagged tokens, and g_x·g_x' of both, from gradients of 1 at the output.
 #[derive(Clone, Copy)]
 struct Received {
+    /// The response to gradients that are independent between tokens.
     independent: [f64; 3],
     /// The response to gradients that are the same for all tokens.
     same: [f64; 3],
@@ -55,7 +57,7 @@ impl Received {
         Self { independent: [b, a, pair], same: [of_b, of_a, of_pair] }
     }
 
-    /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x'.
+    /// Returns the factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x'.
     fn factors(&self) -> [f64; 4] {
         let Self { independent: [own, _, pair], same: [of_own, _, of_pair] } = self;
         [*own, of_own - own, *pair, of_pair - pair]
@@ -65,7 +67,8 @@ impl Received {
 /// The points at which an attention is evaluated.
 struct Places {
     stencil: Stencil,
-    /// The earlier point that each is if both tagged tokens are exchanged; none of those that have to be evaluated.
+    /// For each point, the earlier point that it equals if both tagged tokens are exchanged; `None` if it has to be
+    /// evaluated.
     exchanged: Vec<Option<usize>>,
 }
 
@@ -82,11 +85,11 @@ static PLACES: LazyLock<Places> = LazyLock::new(|| {
     Places { stencil, exchanged }
 });
 
-/// The two tagged tokens and all others of a signal whose variables are moved.
+/// Returns the signal of the two tagged tokens and all others, with its variables moved.
 fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (0.5 * moves[level]).exp());
-    // By the order of pairs of groups; a token and itself is no pair.
+    // In the order of pairs of groups; a token has no pair with itself.
     let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| correlation + unit(correlation) * moves[variable]);
     let product = |point: usize| {
         let (first, nodes) = positions.nodes_of(point);
@@ -96,12 +99,13 @@ fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal
     Signal::centred(x.width, Kernel { ln_unit, ..kernel })
 }
 
-/// The output of a chain of linear maps, norms, rotations and parts side by side of these; none of others.
+/// Returns the output of a chain of linear maps, norms, rotations and concatenations of such chains; `None` for other
+/// components.
 pub(super) fn chain(body: &[Node], x: &Signal) -> Option<Signal> {
     body.iter().try_fold(x.clone(), |x, node| match &node.op {
         Op::Apply(Component::Linear(linear)) => Some(linear.forward(&x)),
         Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(norm.forward(&x)),
-        // Products within a token stay as they are.
+        // Products within a token stay the same.
         Op::Apply(Component::Rotary(_)) => Some(x),
         Op::Concat(concat) => {
             let parts: Option<Vec<_>> = concat.parts.iter().map(|part| chain(&part.body, &x).map(Arc::new)).collect();
@@ -111,12 +115,14 @@ pub(super) fn chain(body: &[Node], x: &Signal) -> Option<Signal> {
     })
 }
 
-/// The point of both tagged tokens among the pairs of three groups, those of each with all others, and that of two others.
+/// The index of the pair of both tagged tokens, among the pairs of three groups.
 const PAIR: usize = 1;
+/// The indices of the pairs of each tagged token with all others.
 const WITH_OTHERS: [usize; 2] = [3, 4];
+/// The index of the pairs of two others.
 const OTHERS: usize = 5;
 
-/// Returns true of a chain that multiplies its input and does nothing else.
+/// Returns true if a chain multiplies its input and does nothing else.
 pub(super) fn multiplies(body: &[Node]) -> bool {
     body.iter().all(|node| match &node.op {
         Op::Apply(Component::Linear(linear)) => linear.bias.as_ref().is_none_or(|bias| bias.init.variance() <= 0.0),
@@ -132,7 +138,7 @@ pub(super) fn multiplies(body: &[Node]) -> bool {
 }
 
 impl Values {
-    /// The rule of infinite width for two tagged tokens among all others.
+    /// Applies the rule of infinite width to two tagged tokens among all others; `None` if a map is not supported.
     fn new(attention: &Attention, x: Between<'_>, moves: &[f64], positions: &Arc<Positions>) -> Option<Self> {
         let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, moves, positions));
         let bodies = [(&attention.query, &queries), (&attention.key, &others), (&attention.value, &others)];
@@ -143,7 +149,7 @@ impl Values {
         let (own, pairs) = (&y.kernel.own, &y.kernel.pairs);
         let [with_a, with_b] = WITH_OTHERS;
         let products = [own[0], own[1], own[2], pairs[PAIR], pairs[with_a], pairs[with_b], pairs[OTHERS]];
-        // Of gradients of 1 that are independent, and that are the same for all tokens.
+        // Responses to gradients of 1 that are independent, and that are equal for all tokens.
         let of = |pair: f64| {
             let kernel = Kernel::new(positions, |_| 1.0, |_| pair);
             attended.split(attention, &Gradient::independent(kernel))
@@ -158,7 +164,7 @@ impl Values {
         Some(Self { products, ln_unit: y.kernel.ln_unit, paths })
     }
 
-    /// The numbers with both tagged tokens exchanged.
+    /// Returns the numbers with both tagged tokens exchanged.
     fn mirrored(&self) -> Self {
         let [a, b, all, pair, with_a, with_b, others] = self.products;
         let paths = self.paths.map(Received::mirrored);
@@ -175,7 +181,7 @@ impl Point {
         self.products.iter().chain(self.factors.iter().flatten())
     }
 
-    /// The variables of the output, u less `ln_unit`.
+    /// Returns the variables of the output, with u less `ln_unit`.
     pub(super) fn variables(&self) -> [Quadratic; VARIABLES] {
         let [a, b, all, ab, a_all, b_all, pair] = &self.products;
         let [ln_a, ln_b, ln_all] = [a, b, all].map(Quadratic::ln);
@@ -204,7 +210,8 @@ impl Point {
         self.numbers_mut().zip(other.numbers()).for_each(|(sum, number)| sum.add(number, factor));
     }
 
-    /// The rule of infinite width for two tagged tokens among all others, with its derivatives.
+    /// Returns the rule of infinite width for two tagged tokens among all others, with its derivatives; `None` if a map
+    /// is not supported.
     pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
         let Places { stencil, exchanged } = &*PLACES;
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));

@@ -6,8 +6,9 @@
 //! E Π_k Σ_b f_k(b) = ∫∫ dt du t^(I−1) u^(J−1)/(Γ(I) Γ(J)) Σ_partitions L!/(L − m)! Π_blocks μ(t, u) M(t, u)^(L − m)
 //! ```
 //!
-//! for monomials f = A^i C^j z^p y^q of one key, I and J their powers of A and C together, μ = E e^(i s + j s') z^p y^q e^(−t e^s − u e^s') of
-//! the product of those in one block of a partition into m blocks, M that of 1. Exact but for the trapezoidal rule.
+//! for monomials f = A^i C^j z^p y^q of one key. I and J are the sums of their powers of A and of C.
+//! μ = E e^(i s + j s') z^p y^q e^(−t e^s − u e^s') is for the product of the monomials in one block of a partition
+//! into m blocks, M is for 1. The formula is exact except for the trapezoidal rule.
 //!
 //! Source: 1/Zⁿ as an integral, Gross & Mézard 1984 (the random energy model).
 
@@ -20,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::quadrature::{density, trapezoidal_nodes};
 
-/// A^i C^j and functions of the scores of one key.
+/// A^i C^j times functions of the scores of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Monomial {
     a: u8,
@@ -29,9 +30,9 @@ pub(super) struct Monomial {
     y: u8,
 }
 
-/// z² − 1, beside powers of a score z up to the fourth.
+/// The code of z² − 1. Smaller codes are powers of a score z.
 pub(super) const H2: u8 = 5;
-/// z⁴ − 6z² + 3.
+/// The code of z⁴ − 6z² + 3.
 pub(super) const H4: u8 = 6;
 
 /// A^i C^j z^p y^q.
@@ -40,7 +41,7 @@ pub(super) const fn mono(a: u8, c: u8, z: u8, y: u8) -> Monomial {
 }
 
 impl Monomial {
-    /// The product for one key; of functions of a score one is a power or 1.
+    /// Returns the product for one key. Of each score, both functions are powers or one is 1.
     fn times(self, other: Self) -> Self {
         Self { a: self.a + other.a, c: self.c + other.c, z: self.z + other.z, y: self.y + other.y }
     }
@@ -49,7 +50,7 @@ impl Monomial {
 /// A product of sums over keys with its factor.
 pub(super) type Term<'t> = (f64, &'t [Monomial]);
 
-/// The function of a score that a monomial has.
+/// Returns the function of this code at the score `z`.
 fn of_score(function: u8, z: f64) -> f64 {
     match function {
         H2 => z * z - 1.0,
@@ -58,25 +59,27 @@ fn of_score(function: u8, z: f64) -> f64 {
     }
 }
 
-/// Distance of points in ln t: second differences of averages are known to 10⁻³ of themselves, and to a hundredth at 0.65.
+/// The distance of nodes in ln t. Second differences of averages have relative errors of 10⁻³ at this distance, and of
+/// a hundredth at 0.65.
 const STEP: f64 = 0.55;
 
 /// One row of weights: the functions (t e^s)^i f(z) e^(−t e^s) of the score s = σz of a key, and their expectations.
 struct Row {
-    /// z and its weights.
+    /// The nodes in z and their weights.
     scores: Vec<(f64, f64)>,
-    /// t e^s and e^(−t e^s), by z and ln t.
+    /// t e^s, by z and ln t.
     levels: DMatrix<f64>,
+    /// e^(−t e^s), by z and ln t.
     left: DMatrix<f64>,
-    /// Probabilities of the nodes in z where x is known, by x and z.
+    /// The probabilities of the nodes in z given x, the common part of the scores of both rows, by x and z.
     given: DMatrix<f64>,
-    /// Expectations of the functions with i and f where x is known, by x and ln t.
+    /// The expectations of the functions with i and f given x, by x and ln t.
     moments: RefCell<HashMap<[u8; 2], Rc<DMatrix<f64>>>>,
 }
 
 impl Row {
     fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
-        /// The range of scores.
+        /// The largest score in standard deviations.
         const REACH: f64 = 7.5;
         let std = variance.sqrt();
         let own = (1.0 - loading * loading).sqrt();
@@ -89,7 +92,7 @@ impl Row {
         Self { scores, levels, left, given, moments: RefCell::default() }
     }
 
-    /// (t e^s)^i f(z) e^(−t e^s), by z and ln t.
+    /// Returns (t e^s)^i f(z) e^(−t e^s), by z and ln t.
     fn function(&self, [power, function]: [u8; 2]) -> DMatrix<f64> {
         let of_scores: Vec<f64> = self.scores.iter().map(|&(z, _)| of_score(function, z)).collect();
         let mut values = self.left.clone();
@@ -100,27 +103,28 @@ impl Row {
         values
     }
 
-    /// Its expectations, by ln t.
+    /// Returns the expectations of a function, by ln t.
     fn expectations(&self, function: [u8; 2]) -> DMatrix<f64> {
         let values = self.function(function);
         let at_time = |t: usize| values.column(t).iter().zip(&self.scores).map(|(value, (_, weight))| value * weight).sum();
         DMatrix::from_fn(1, values.ncols(), |_, t| at_time(t))
     }
 
-    /// Its expectations where x is known, by x and ln t.
+    /// Returns the expectations of a function given x, by x and ln t.
     fn moments(&self, function: [u8; 2]) -> Rc<DMatrix<f64>> {
         let new = || Rc::new(&self.given * self.function(function));
         Rc::clone(self.moments.borrow_mut().entry(function).or_insert_with(new))
     }
 }
 
-/// t e^s and e^(−t e^s) at nodes of scores (rows), for t evenly spaced in ln t (columns) from where Z t is small to where e^(−Z t) is nothing.
+/// Returns t e^s and e^(−t e^s) at nodes of scores (rows) and of t (columns). ln t is evenly spaced, from where Z t is
+/// small to where e^(−Z t) is negligible.
 fn vanishing(std: f64, keys: f64, scores: &[(f64, f64)]) -> [DMatrix<f64>; 2] {
-    /// −ln of the largest Z t that is left out below, and of the largest e^(−Z t) above.
+    /// −ln of the largest Z t that is omitted below, and of the largest e^(−Z t) that is omitted above.
     const ENDS: [f64; 2] = [13.0, 36.0];
-    /// Keys that are in the blocks of a partition at most.
+    /// The largest number of keys in the blocks of a partition.
     const IN_BLOCKS: f64 = 6.0;
-    /// Beyond, e^(−t e^s) underflows, and its product with any power of t e^s.
+    /// The largest t e^s. Beyond it e^(−t e^s) underflows, and so does its product with any power of t e^s.
     const LARGEST: f64 = 750.0;
     let exponentials: Vec<f64> = scores.iter().map(|&(z, _)| (std * z).exp()).collect();
     let (mut levels, mut left) = (Vec::new(), Vec::new());
@@ -138,7 +142,8 @@ fn vanishing(std: f64, keys: f64, scores: &[(f64, f64)]) -> [DMatrix<f64>; 2] {
     [levels, left].map(|of| DMatrix::from_vec(scores.len(), of.len() / scores.len(), of))
 }
 
-/// Numbers on the grid of both ln t, or of that of the first row alone, by what they are of.
+/// Numbers on the grid of both ln t (true) or of the first row alone (false), by the monomial or number that they
+/// belong to.
 type Cache<K> = RefCell<HashMap<(K, bool), Rc<DMatrix<f64>>>>;
 
 /// Two rows of `keys` weights.
@@ -146,11 +151,11 @@ pub(super) struct Rows {
     keys: f64,
     correlation: f64,
     both: [Rc<Row>; 2],
-    /// Weights of what scores of both rows share.
+    /// The weights of the nodes in x, the common part of the scores of both rows.
     shared: DVector<f64>,
     /// μ on the grid of both ln t, or of the first row alone.
     grids: Cache<Monomial>,
-    /// M to the number of keys that are not in the first so many blocks.
+    /// M to the power of the number of keys outside the blocks, by the number of blocks.
     others: Cache<usize>,
     /// Averages of products of sums.
     products: RefCell<HashMap<SmallVec<[Monomial; 5]>, f64>>,
@@ -159,7 +164,8 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
         let loading = correlation.abs().sqrt();
-        // Both rows see what they share through functions that are e^(−t e^s) wide, blurred by what is each row's own.
+        // Both rows depend on their common part through functions that are as wide as e^(−t e^s), blurred by each row's
+        // own part.
         let std = variances[0].max(variances[1]).sqrt();
         let blurred = ((1.0 - correlation.abs()) / (1.0 + correlation.abs())).sqrt();
         let shared = trapezoidal_nodes((1.0 / (std * loading)).max(1.5 * blurred).min(0.9), 7.0);
@@ -172,29 +178,29 @@ impl Rows {
         Self { keys, correlation, both: [first, second], shared, grids, others, products }
     }
 
-    /// Of the scores of both rows.
+    /// Returns the correlation of the scores of both rows.
     pub(crate) fn correlation(&self) -> f64 {
         self.correlation
     }
 
-    /// E of a polynomial in sums over keys.
+    /// Returns E of a polynomial in sums over keys.
     pub(super) fn mean(&self, terms: &[Term<'_>]) -> f64 {
         terms.iter().map(|&(factor, sums)| factor * self.product(sums)).sum()
     }
 
-    /// The covariance of a product of sums with that of a function of scores over all keys.
+    /// Returns the covariance of a product of sums with the sum of a function of scores over all keys.
     pub(super) fn covariance(&self, sums: &[Monomial], function: Monomial) -> f64 {
         let with = self.product(&[sums, &[function]].concat());
-        // Of a key that is in none of the sums it is what it is of Gaussian scores.
+        // The expectation of the function is that at Gaussian scores, for every key.
         with - self.product(sums) * self.keys * self.of_scores(function)
     }
 
-    /// E of a function of the scores of one key.
+    /// Returns E of a function of the scores of one key.
     fn of_scores(&self, function: Monomial) -> f64 {
         self.product(&[function, mono(1, 0, 0, 0), mono(0, 1, 0, 0)]) / self.keys
     }
 
-    /// E of a product of sums, once for every product.
+    /// Returns E of a product of sums. Each product is computed once.
     fn product(&self, sums: &[Monomial]) -> f64 {
         let mut sorted = SmallVec::from(sums);
         sorted.sort_unstable();
@@ -220,12 +226,12 @@ impl Rows {
                 total += choices * summed(&others, &grids);
             }
         });
-        // Powers of C that are none leave u at zero, where the last row is not integrated over.
+        // Without powers of C, u is zero and the second row is not integrated over.
         let of_pair = if c > 0 { STEP / factorial(c - 1) } else { 1.0 };
         total * STEP / factorial(a - 1) * of_pair
     }
 
-    /// M^(L − m).
+    /// Returns M^(L − m).
     fn others(&self, blocks: usize, is_pair: bool) -> Rc<DMatrix<f64>> {
         if let Some(powers) = self.others.borrow().get(&(blocks, is_pair)) {
             return Rc::clone(powers);
@@ -256,7 +262,8 @@ impl Rows {
     }
 }
 
-/// Σ of the products of entries with the same index; the usual one to three grids are unrolled, which compilers vectorise.
+/// Returns the sum of products of entries with the same index. The usual cases of one to three grids are unrolled, so
+/// that compilers vectorise them.
 fn summed(others: &DMatrix<f64>, grids: &[Rc<DMatrix<f64>>]) -> f64 {
     let others = others.as_slice();
     let grids: SmallVec<[&[f64]; 6]> = grids.iter().map(|grid| grid.as_slice()).collect();
@@ -290,7 +297,7 @@ fn partitions(sums: &[Monomial], blocks: &mut Vec<Monomial>, of: &mut impl FnMut
 mod tests {
     use super::*;
 
-    /// Σ A = 1, and what Stein's lemma says of Σ A z.
+    /// Rows satisfy Σ A = 1, and Stein's lemma for Σ A z.
     #[test]
     fn rows_obey_identities() {
         for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)]

@@ -1,4 +1,4 @@
-//! Sampled beside networks whose blocks are Gaussian noise: the table's two gradients by hand.
+//! Comparison with sampled networks whose blocks are Gaussian noise; both gradients of the table are computed by hand.
 
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, StandardNormal, weighted::WeightedIndex};
@@ -17,7 +17,7 @@ fn dot(a: &Vector, b: &Vector) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// RMSNorm, and what its backward pass divides by.
+/// Returns the output of RMSNorm, and the divisor of its backward pass.
 fn normed(x: &Vector) -> (Vector, f64) {
     let size = (dot(x, x) / WIDTH as f64).sqrt();
     (x.map(|entry| entry / size), size)
@@ -28,8 +28,8 @@ fn back(gradient: &Vector, (normed, size): &(Vector, f64)) -> Vector {
     std::array::from_fn(|i| (gradient[i] - along * normed[i]) / size)
 }
 
-/// A tied network: embeddings of std `std`, with a norm behind them or without, noise of 1 − `square` of what follows,
-/// half of it the same for all tokens, and a last norm.
+/// A tied network: embeddings of standard deviation `std`, with or without a norm after them, noise, and a last norm.
+/// The noise is the share 1 − `square` of the variance of the sum, and half of it is the same for all tokens.
 struct Network {
     std: f64,
     square: f64,
@@ -54,7 +54,7 @@ impl Network {
         Residual::tied(&logits, &Own { cosine: self.square.sqrt(), kept, radial }).table
     }
 
-    /// (|Σ H|² + 2 Σ H·E) L/d of one draw.
+    /// Returns (Σ |H|² + 2 Σ H·E) L/d of one sampled network.
     fn sample(&self, probabilities: &WeightedIndex<f64>, generator: &mut Xoshiro256PlusPlus) -> f64 {
         let ids: [usize; TOKENS + 1] = std::array::from_fn(|_| probabilities.sample(generator));
         let mut normal = |std: f64| -> Vector {
@@ -95,7 +95,7 @@ impl Network {
     }
 }
 
-/// 2000 networks each, within |z| < 4 (α = 6e-5).
+/// Averages over 2000 networks each, within |z| < 4 (α = 6e-5).
 #[test]
 fn tables_gather_both_gradients() {
     const NETWORKS: usize = 2000;

@@ -1,11 +1,11 @@
-//! Parameters that classes have beside encoders of images, and of texts about them.
+//! Parameters that classes have in addition to encoders of images, and of texts about images.
 
 use super::{Task, Widths};
 use crate::architecture::{Architecture, Stem};
 use crate::huggingface::ImportError;
 use crate::huggingface::keys::Keys;
 
-/// What classes have over an encoder of images, or of texts about them.
+/// Returns the number of parameters that a class has in addition to an encoder of images, or of texts about images.
 pub(super) fn images(
     keys: &Keys,
     task: Task,
@@ -27,7 +27,7 @@ pub(super) fn images(
             Task::Distilled => 2 * widths.labels(),
             _ => widths.dense(),
         },
-        // Labels of the class token beside the mean of the patches.
+        // Labels depend on the class token and on the mean of the patches.
         "dinov2" => {
             let mask = if keys.flag("mask token", &["use_mask_token"], true)? { widths.d_model } else { 0 };
             let labels = if task == Task::Sequence { widths.labels() + widths.d_model * widths.labels } else { 0 };
@@ -44,7 +44,7 @@ pub(super) fn images(
     })
 }
 
-/// ViT-MAE's decoder, which fills in the hidden patches.
+/// Returns the number of parameters of ViT-MAE's decoder, which fills in the hidden patches.
 fn masked_decoder(keys: &Keys, architecture: &Architecture, widths: &Widths) -> Result<u64, ImportError> {
     let width = keys.size("width of the decoder", &["decoder_hidden_size"], 512)? as u64;
     let layers = keys.size("n_layers of the decoder", &["decoder_num_hidden_layers"], 8)? as u64;

@@ -58,7 +58,7 @@ fn bert_sizes(family: &str) -> Standard {
     }
 }
 
-/// Splinter: BERT alone.
+/// Splinter: BERT without a head.
 pub(super) fn splinter(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { head: Head::None, head_activation: None, head_bias: false, ..bert(keys)? })
 }
@@ -68,7 +68,7 @@ pub(super) fn generation(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { token_types: 0, head_activation: None, ..bert(keys)? })
 }
 
-/// ERNIE: BERT; its third kind of embedding is not there by default.
+/// ERNIE: BERT. Its third kind of embedding is off by default.
 pub(super) fn ernie(keys: &Keys) -> Result<Architecture, ImportError> {
     if keys.flag("task types", &["use_task_id"], false)? {
         let expected = "false: embeddings of tasks beside those of token types are not computed";
@@ -88,7 +88,7 @@ pub(super) fn roformer(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// MPNet: BERT without token types, its scores with T5's relative positions, one table for all blocks.
+/// MPNet: BERT without token types; scores have T5's relative positions, with one table for all blocks.
 pub(super) fn mpnet(keys: &Keys) -> Result<Architecture, ImportError> {
     let plain = bert(keys)?;
     Ok(Architecture {
@@ -114,7 +114,7 @@ pub(super) fn nomic(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// GTE: the same with biases but those of gate and up, which start at zero.
+/// GTE: BERT with rotary positions, a gate and biases, but without biases of gate and up, which start at zero.
 pub(super) fn gte(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 250_048, positions: 8192 };
     let plain = rotary_bert(keys, sizes, 160_000.0, "gelu")?;
@@ -146,7 +146,7 @@ fn rotary_bert(keys: &Keys, sizes: Standard, theta: f64, gate: &str) -> Result<A
     Ok(architecture)
 }
 
-/// EuroBERT: Llama whose tokens all see each other.
+/// EuroBERT: Llama without a causal mask.
 pub(super) fn eurobert(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 128_256, positions: 8192 };
     let mut architecture = Architecture {
@@ -166,7 +166,7 @@ pub(super) fn eurobert(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// ESM: norms before the branches, learned or rotary positions; embeddings are scaled as if some tokens were hidden.
+/// ESM: norms before the branches, learned or rotary positions; embeddings are scaled as if some tokens were masked.
 pub(super) fn esm(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 33, positions: 1026 };
     let plain = sizes.read(keys)?;
@@ -179,7 +179,7 @@ pub(super) fn esm(keys: &Keys) -> Result<Architecture, ImportError> {
         ));
     }
     let positions = keys.word("positions", &["position_embedding_type"], "absolute")?;
-    // The share of tokens that training leaves as they are; without hidden tokens nothing divides by it.
+    // The share of tokens that training leaves unmasked; without masked tokens nothing divides by it.
     let kept = if keys.flag("token_dropout", &["token_dropout"], false)? { 1.0 - 0.15 * 0.8 } else { 1.0 };
     let mut architecture = Architecture {
         causal: keys.flag("causal", &["is_decoder"], false)?,
@@ -228,7 +228,7 @@ pub(super) fn distilbert(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// ModernBERT: norms before the branches but for the first, gated, windows in two of three blocks.
+/// ModernBERT: norms before all branches except the first, a gate, windows in two of three blocks.
 pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 22, width: 768, heads: 12, ffn: 1152, vocab: 50368, positions: 8192 };
     let plain = sizes.read(keys)?;
@@ -262,7 +262,7 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         head: tied(keys, true)?,
         head_activation: Some(activation(keys, &["classifier_activation"], "gelu", false)?),
         head_bias: keys.flag("head_bias", &["decoder_bias"], true)?,
-        // The map before the head is drawn like an output.
+        // The map before the head is sampled like an output projection.
         hf_init: Some(residual_outputs(&InitTable { projection: output, ..InitTable::everywhere(drawn(std)) }, output)),
         ..plain
     };

@@ -66,7 +66,7 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
     rotary(keys, &mut architecture, latent.d_rope, Rotation::new(1.0, 10_000.0))?;
     let factor = deepseek_score_factor(keys)?;
     architecture.attention_scale = Some(factor * ((latent.d_nope + latent.d_rope) as f64).powf(-0.5));
-    // The rotated part of a head is all rotated.
+    // All features of the rotated part of a head are rotated.
     architecture.rotary_dim = None;
     if keys.family() == "deepseek_v32" {
         indexer(keys, &architecture)?;
@@ -74,7 +74,8 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// DeepSeek-V3.2 keeps the tokens with the highest scores of an indexer: all, in sequences that are not longer.
+/// Warns if the indexer of DeepSeek-V3.2 would not keep all tokens. It keeps the tokens with the highest scores: all,
+/// in sequences that are short enough.
 fn indexer(keys: &Keys, architecture: &Architecture) -> Result<(), ImportError> {
     let kept = keys.size("tokens kept by the indexer", &["index_topk"], 2048)?;
     let tokens = keys.options.seq_len.unwrap_or(architecture.seq_len);

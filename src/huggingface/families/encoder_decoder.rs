@@ -64,13 +64,13 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     let (mt5, four) = (keys.family() == "mt5", keys.options.version == Version::V4);
     let head = tied(keys, !(mt5 && four))?;
-    // Since 5.0 the library leaves it out of mT5.
+    // Since 5.0 the library leaves the factor out of mT5.
     let logit_scale = if head == Head::Tied && (four || !mt5) { root(d_model) } else { 1.0 };
     keys.note("logit_scale", logit_scale, "1/√d_model of a tied head");
     Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, logit_scale, ..encoder }))
 }
 
-/// How a descendant of BART is laid out, and its defaults.
+/// The layout of a descendant of BART, and its defaults.
 struct Translator {
     placement: NormPlacement,
     embedding_norm: bool,
@@ -79,13 +79,13 @@ struct Translator {
     activation: &'static str,
     vocab: usize,
     width: usize,
-    /// Blocks of the encoder and of the decoder.
+    /// The numbers of blocks of the encoder and of the decoder.
     layers: [usize; 2],
     heads: usize,
     ffn: usize,
     positions: usize,
     attention_dropout: f64,
-    /// Rate at which training skips layers.
+    /// The rate at which training skips layers.
     layerdrop: f64,
 }
 
@@ -147,7 +147,7 @@ impl Translator {
     }
 }
 
-/// BART and what followed.
+/// BART and its descendants.
 pub(super) fn bart(keys: &Keys) -> Result<Architecture, ImportError> {
     let usual = Translator::of(keys.family());
     let d_model = keys.size("d_model", &["d_model", "hidden_size"], usual.width)?;
@@ -178,7 +178,7 @@ pub(super) fn bart(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { shared_embedding: !apart, ..paired })
 }
 
-/// Whisper: audio to text, no biases of keys.
+/// Whisper: audio to text; keys have no biases.
 pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_model = keys.size("d_model", &["d_model", "hidden_size"], 384)?;
     let targets = keys.size("positions of the decoder", &["max_target_positions"], 448)?;
@@ -206,7 +206,7 @@ pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { shared_embedding: false, ..paired })
 }
 
-/// What both streams of BART and Whisper have in common.
+/// Reads the properties that both streams of BART and Whisper share.
 fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Architecture, ImportError> {
     Ok(Architecture {
         vocab_size: keys.size("vocab_size", &["vocab_size"], vocab)?,
@@ -218,7 +218,7 @@ fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Archit
     })
 }
 
-/// One of the two streams, by its own keys.
+/// Reads one of the two streams, by its own keys.
 fn side(
     keys: &Keys,
     shared: &Architecture,

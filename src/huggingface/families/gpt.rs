@@ -1,11 +1,11 @@
-//! Decoders with LayerNorm and ungated feed-forward networks, branch after branch.
+//! Decoders with LayerNorm, ungated feed-forward networks and sequential branches.
 
 use super::super::init::{base, base_std, normal};
 use super::super::{ImportError, Version};
 use super::{Keys, Standard, WIDTH, activation, named_activation, residual_outputs, skipped_layers, tied};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions};
 
-/// GPT-2: residual projections with std/√(2 · blocks), unless the library forgot it.
+/// GPT-2: residual projections have std/√(2 · blocks), except in releases that forget the factor.
 pub(super) fn gpt2(keys: &Keys) -> Result<Architecture, ImportError> {
     let architecture = gpt2_like(keys, "gelu_new")?;
     let by_layer = keys.flag("attention_scale_by_layer", &["scale_attn_by_inverse_layer_idx"], false)?;
@@ -44,7 +44,7 @@ fn gpt2_like(keys: &Keys, default_activation: &str) -> Result<Architecture, Impo
     })
 }
 
-/// GPT-Neo: unscaled scores, every other block looks at a window.
+/// GPT-Neo: unscaled scores, a window in every other block.
 pub(super) fn neo(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.unnoted_size(WIDTH, 2048)?;
     let sizes = Standard { layers: 24, width: 2048, heads: 16, ffn: 4 * width, vocab: 50257, positions: 2048 };
@@ -70,7 +70,7 @@ pub(super) fn neo(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// `[[["global", "local"], 12]]`: kinds of layers, and how often they repeat.
+/// Reads the windows from kinds of layers and how often they repeat: `[[["global", "local"], 12]]`.
 fn attention_types(keys: &Keys, n_layers: usize, window: usize) -> Result<Vec<usize>, ImportError> {
     let Some(value) = keys.raw("attention_types") else {
         keys.note("windows", "every other block", "default of gpt_neo");

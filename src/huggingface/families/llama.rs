@@ -1,4 +1,4 @@
-//! Decoders with rotary positions and no biases: Llama and what followed.
+//! Decoders with rotary positions and no biases: Llama and its descendants.
 
 use super::super::ImportError;
 use super::super::init::base;
@@ -6,7 +6,7 @@ use super::super::rotary::{Rotation, WindowRotation, rotary};
 use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, multipliers, tied};
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement, QkNorm};
 
-/// What a family takes for keys that are missing.
+/// The defaults of a family for missing keys.
 pub(super) struct Defaults {
     pub(super) sizes: Standard,
     pub(super) kv_heads: Option<usize>,
@@ -57,7 +57,7 @@ impl Defaults {
     }
 }
 
-/// Every block looks at the same window, or those that `layer_types` names.
+/// Reads the windows: the same in every block, or in the blocks that `layer_types` names.
 pub(super) fn windows(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
     let given = keys.maybe_size("window", &["sliding_window"])?;
     let Some(window) = given.or(default.filter(|_| !keys.is_null("sliding_window"))) else { return Ok(()) };
@@ -105,7 +105,7 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// SmolLM3 leaves rotation out in every fourth block, or where `no_rope_layers` is 0.
+/// Reads which blocks rotate. SmolLM3 leaves rotation out in every fourth block, or where `no_rope_layers` is 0.
 fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
     let Some(value) = keys.raw("no_rope_layers") else {
         let every = keys.size("no rotation in every so many blocks", &["no_rope_layer_interval"], 4)?;
@@ -120,7 +120,7 @@ fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportErro
 }
 
 /// Qwen2 and MiMo (biases of queries, keys and values), Qwen3 (norms of queries and keys); text parts of models of
-/// images, whose positions are those of the tokens on all axes.
+/// images, whose positions are the positions of the tokens on all axes.
 pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
     let three = matches!(keys.family(), "qwen3" | "qwen3_vl_text");
     let usual = Defaults { d_head: three.then_some(128), ..Defaults::new(32, 4096, 32, 22016, 151_936, 32_768) };
@@ -158,7 +158,7 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Blocks from `max_window_layers` on have a window, unless `layer_types` says which.
+/// Reads the windows: blocks from `max_window_layers` on have one, unless `layer_types` lists the blocks.
 pub(super) fn last_windows(keys: &Keys, architecture: &mut Architecture, first: usize) -> Result<(), ImportError> {
     if keys.is_null("sliding_window") {
         keys.same(&["layer_types"]);
@@ -242,7 +242,7 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// OLMo: LayerNorm without parameters; OLMo 2 and 3: norms on the outputs of branches, of queries and keys.
 pub(super) fn olmo(keys: &Keys) -> Result<Architecture, ImportError> {
-    // Blocks with a window have the same base, but `rope_scaling` is not of them.
+    // Blocks with a window have the same base, but `rope_scaling` does not apply to them.
     let window = WindowRotation { key: "rope_theta", base: 5e5, scaled: false };
     let rotation = if keys.family() == "olmo3" {
         Rotation { window: Some(window), ..Rotation::new(1.0, 5e5) }

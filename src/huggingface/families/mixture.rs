@@ -1,4 +1,4 @@
-//! Decoders with rotary positions and mixtures of experts: Mixtral and what followed.
+//! Decoders with rotary positions and mixtures of experts: Mixtral and its descendants.
 
 use serde_json::Value;
 use sigprop_stack::Weighting;
@@ -9,28 +9,28 @@ use super::llama::{Defaults, last_windows, windows};
 use super::{Keys, biases, layer_types, multipliers};
 use crate::architecture::{Architecture, Experts, Positions, QkNorm};
 
-/// What a family takes for the keys of its experts that are missing.
+/// The defaults of a family for missing keys of its experts.
 struct Mixture {
     n_experts: usize,
     top_k: usize,
-    /// Width of an expert; none: that of the feed-forward network.
+    /// The width of an expert; `None` if it is the width of the feed-forward network.
     d_ff: Option<usize>,
     shared: Shared,
     weighting: Weighting,
-    /// Whether weights are divided by their sum; none: they always are.
+    /// True if weights are divided by their sum; `None` if they always are.
     normalised: Option<bool>,
-    /// Factor on the sum of the chosen experts; none: 1.
+    /// The factor on the sum of the chosen experts; `None` if it is always 1.
     scale: Option<f64>,
-    /// Dense blocks at the beginning; none: 0.
+    /// The number of dense blocks at the beginning; `None` if there never are any.
     first_dense: Option<usize>,
 }
 
-/// Experts that every token goes to.
+/// Shared experts, which every token goes to.
 enum Shared {
     None,
-    /// So many, each as wide as the others.
+    /// This many experts, each as wide as the others.
     Many(usize),
-    /// One of this width, times a sigmoid of a score of the token.
+    /// One expert of this width, times a sigmoid of a score of the token.
     Gated(usize),
 }
 
@@ -145,7 +145,7 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Blocks without experts, by number.
+/// Returns the numbers of the blocks without experts.
 fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
     let Some(value) = keys.raw("mlp_only_layers") else { return Ok(Vec::new()) };
     let number = |block: &Value| block.as_u64().and_then(|block| usize::try_from(block).ok());
@@ -157,7 +157,8 @@ fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
     Ok(blocks)
 }
 
-/// Experts in groups, of which a token chooses the best few first; all, if no more than `default` says otherwise.
+/// Warns if a token first chooses the best few groups of experts, which is left out. `default` is the number of groups,
+/// and of chosen ones.
 pub(super) fn groups(keys: &Keys, weighting: Weighting, default: [usize; 2]) -> Result<(), ImportError> {
     let groups = keys.size("groups of experts", &["n_group"], default[0])?;
     let kept = keys.size("groups that a token chooses from", &["topk_group"], default[1])?;
@@ -176,7 +177,7 @@ pub(super) fn groups(keys: &Keys, weighting: Weighting, default: [usize; 2]) -> 
     Ok(())
 }
 
-/// Qwen3-MoE's window is everywhere; Qwen2-MoE has one in every other block before `max_window_layers`.
+/// Reads the windows: in all blocks of Qwen3-MoE, and in every other block of Qwen2-MoE before `max_window_layers`.
 fn qwen_windows(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
     if keys.family() != "qwen2_moe" {
         return windows(keys, architecture, Some(4096));
@@ -239,7 +240,7 @@ pub(super) fn minimax(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// GLM-4-MoE and dots.llm1: DeepSeek-V3's mixture behind attention with keys in groups.
+/// GLM-4-MoE and dots.llm1: grouped-query attention with DeepSeek-V3's mixture.
 pub(super) fn sigmoid(keys: &Keys) -> Result<Architecture, ImportError> {
     let dots = keys.family() == "dots1";
     let defaults = if dots {
@@ -290,7 +291,7 @@ pub(super) fn ernie(keys: &Keys) -> Result<Architecture, ImportError> {
     let mut architecture = defaults.read(keys)?;
     let mixture = Mixture { d_ff: Some(1536), shared: Shared::Many(2), first_dense: Some(1), ..Mixture::new(64, 6) };
     let experts = mixture.read(keys, &architecture)?;
-    // The library counts blocks from the first of all, and has a last mixture.
+    // The library counts blocks from the first of all, and has a last block with experts.
     let last = keys.raw("moe_layer_end_index").and_then(Value::as_i64).unwrap_or(-1);
     if !experts.first_dense.is_multiple_of(experts.every) {
         let got = Value::from(experts.every);
@@ -311,7 +312,7 @@ pub(super) fn ernie(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Hunyuan with experts, beside one that every token goes to.
+/// Hunyuan with experts and one shared expert.
 pub(super) fn hunyuan(keys: &Keys) -> Result<Architecture, ImportError> {
     let mut architecture = Defaults { eps: 1e-5, ..Defaults::new(32, 4096, 32, 11008, 290_943, 2048) }.read(keys)?;
     let experts = Mixture::new(1, 1).read(keys, &architecture)?;

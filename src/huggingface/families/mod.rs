@@ -1,4 +1,4 @@
-//! Families of models: how each reads its config.
+//! Families of models, and the functions that read their configs.
 
 mod bert;
 mod deepseek;
@@ -19,10 +19,10 @@ use super::keys::Keys;
 use super::names;
 use crate::architecture::{Activation, Architecture, Head, InitTable};
 
-/// Tokens of a sequence unless a model takes fewer; `--seq-len` says otherwise.
+/// The number of tokens of a sequence, unless a model takes fewer or `--seq-len` is given.
 const DEFAULT_TOKENS: usize = 256;
 
-/// Models whose configs are read alike and whose parameters are called alike.
+/// Models whose configs are read in the same way and whose parameters have the same names.
 pub(super) struct Family {
     pub(super) model_types: &'static [&'static str],
     pub(super) read: fn(&Keys) -> Result<Architecture, ImportError>,
@@ -133,12 +133,12 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["siglip2_vision_model"], read: vision::siglip_vision, names: |_| names::SIGLIP2_VISION },
 ];
 
-/// The family of a `model_type`.
+/// Returns the family of a `model_type`; `None` if it is not known.
 pub(super) fn find(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_types.contains(&model_type))
 }
 
-/// What most decoders have: sizes under their standard names.
+/// Default sizes, for the standard names of their keys.
 struct Standard {
     layers: usize,
     width: usize,
@@ -174,7 +174,7 @@ impl Standard {
     }
 }
 
-/// Width of a head: its own key, else the width over the heads.
+/// Reads the width of a head: from its own key, else the width of the stream over the number of heads.
 fn head_width(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<usize, ImportError> {
     let default = default.filter(|_| !keys.is_null("head_dim"));
     let explicit = match (keys.maybe_size("d_head", &["head_dim"])?, default) {
@@ -189,14 +189,14 @@ fn head_width(keys: &Keys, architecture: &mut Architecture, default: Option<usiz
     Ok(explicit.unwrap_or(architecture.d_model / architecture.n_heads.unwrap_or(1)).max(1))
 }
 
-/// Heads of keys and values.
+/// Reads the number of heads of keys and values.
 fn kv_heads(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
     let given = keys.maybe_size("n_kv_heads", &["num_key_value_heads", "num_kv_heads", "n_head_kv"])?;
     architecture.n_kv_heads = given.or(default.filter(|_| !keys.is_null("num_key_value_heads")));
     Ok(())
 }
 
-/// Biases of all maps of attention, and of the feed-forward network.
+/// Reads the flags of biases of all maps of attention, and of the feed-forward network.
 fn biases(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
     let attention = keys.flag("attention biases", &["attention_bias"], false)?;
     architecture.qkv_biases = Some(attention);
@@ -205,7 +205,7 @@ fn biases(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportErro
     Ok(())
 }
 
-/// Granite's multipliers of embeddings, scores, branches and logits.
+/// Reads Granite's multipliers of embeddings, scores, branches and logits.
 fn multipliers(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
     architecture.embedding_scale = keys.number("embedding_scale", &["embedding_multiplier"], 1.0)?;
     architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
@@ -214,7 +214,7 @@ fn multipliers(keys: &Keys, architecture: &mut Architecture) -> Result<(), Impor
     Ok(())
 }
 
-/// Whole layers that training skips: nothing of them is computed.
+/// Warns about whole layers that training skips, which the prediction leaves out.
 fn skipped_layers(keys: &Keys, key: &'static str, default: f64) -> Result<(), ImportError> {
     let rate = keys.rate(key, &[key], default)?;
     if rate > 0.0 {
@@ -223,18 +223,18 @@ fn skipped_layers(keys: &Keys, key: &'static str, default: f64) -> Result<(), Im
     Ok(())
 }
 
-/// The output head.
+/// Reads the kind of output head: tied or not.
 fn tied(keys: &Keys, default: bool) -> Result<Head, ImportError> {
     Ok(if keys.flag("tied head", &["tie_word_embeddings"], default)? { Head::Tied } else { Head::Untied })
 }
 
-/// An activation by its name in the library, gated or not.
+/// Reads an activation by its name in the library, gated or not.
 fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -> Result<Activation, ImportError> {
     let word = keys.word("activation", names, default)?;
     named_activation(names.first().copied().unwrap_or("activation"), &word, gated)
 }
 
-/// The activation of a name that was read under `key`.
+/// Returns the activation of a name that was read under `key`.
 fn named_activation(key: &str, word: &str, gated: bool) -> Result<Activation, ImportError> {
     let plain = match word {
         "gelu" | "gelu_python" | "gelu_10" => Activation::Gelu,
@@ -275,12 +275,12 @@ fn unsupported_activation(key: &str, word: &str) -> ImportError {
     )
 }
 
-/// A table with other outputs of both branches.
+/// Returns a table with another initialisation of the outputs of both branches.
 fn residual_outputs(table: &InitTable, output: Init) -> InitTable {
     InitTable { attention_output: output, ffn_out: output, expert_out: output, ..*table }
 }
 
-/// Blocks with a window, from `layer_types`, if there are any.
+/// Returns the window of every block from `layer_types`, 0 for none; `None` if the key is missing.
 fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportError> {
     let Some(value) = keys.raw("layer_types") else { return Ok(None) };
     let read = |kind: &Value| match kind.as_str() {
@@ -298,7 +298,7 @@ fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportE
     }
 }
 
-/// A cap; null is none, and a missing key the default of the family.
+/// Reads a cap. Null means none; for a missing key it is the default of the family.
 fn cap(keys: &Keys, name: &str, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ImportError> {
     match default.filter(|_| !keys.is_null(key)) {
         Some(default) => Ok(Some(keys.number(name, &[key], default)?)),

@@ -1,4 +1,4 @@
-//! Decoders whose attention and feed-forward network work side by side.
+//! Decoders whose attention and feed-forward network are parallel.
 
 use super::super::ImportError;
 use super::super::init::base;
@@ -31,7 +31,7 @@ pub(super) fn gptj(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// GPT-NeoX: a norm for each branch; or branch after branch.
+/// GPT-NeoX: parallel branches with a norm each, or sequential branches.
 pub(super) fn neox(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 44, width: 6144, heads: 64, ffn: 24576, vocab: 50432, positions: 2048 };
     let parallel = keys.flag("parallel", &["use_parallel_residual"], true)?;
@@ -54,7 +54,7 @@ pub(super) fn neox(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Falcon in its three layouts: one norm for both branches (7B), one for each (40B), branch after branch (1B).
+/// Falcon in its three layouts: one norm for both branches (7B), one for each (40B), sequential branches (1B).
 pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.size("d_model", &["hidden_size", "n_embed"], 4544)?;
     let ffn = keys.size("d_ff", &["ffn_hidden_size"], 4 * width)?;
@@ -86,7 +86,7 @@ pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_head = head_width(keys, &mut architecture, None)?;
     if keys.flag("alibi", &["alibi"], false)? {
         architecture.positions = Positions::Alibi;
-        // The library adds slopes to scores that it has divided by √d_head, and divides them too.
+        // The library adds slopes to the scores after it has divided both by √d_head.
         architecture.alibi_scale = (d_head as f64).powf(-0.5);
         keys.note("alibi_scale", architecture.alibi_scale, "1/√d_head");
     } else {
@@ -150,7 +150,7 @@ pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// StableLM: LayerNorm, gated, side by side if asked for.
+/// StableLM: LayerNorm, a gate, parallel branches if asked for.
 pub(super) fn stablelm(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 32, width: 2560, heads: 32, ffn: 6912, vocab: 50304, positions: 4096 };
     let parallel = keys.flag("parallel", &["use_parallel_residual"], false)?;

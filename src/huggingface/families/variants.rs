@@ -1,4 +1,4 @@
-//! Decoders like Llama with one difference or two.
+//! Decoders that differ from Llama in one or two respects.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ pub(super) fn ministral(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// EXAONE 4: norms on the outputs of branches; where some blocks have a window, the others do not rotate.
+/// EXAONE 4: norms on the outputs of branches. If some blocks have a window, the others do not rotate.
 pub(super) fn exaone(keys: &Keys) -> Result<Architecture, ImportError> {
     let defaults = Defaults { kv_heads: Some(32), eps: 1e-5, ..Defaults::new(32, 4096, 32, 16384, 102_400, 2048) };
     let mut architecture = defaults.read(keys)?;
@@ -43,7 +43,7 @@ pub(super) fn exaone(keys: &Keys) -> Result<Architecture, ImportError> {
         return Ok(architecture);
     }
     let window = keys.size("window", &["sliding_window"], 4096)?;
-    // A word for every block of the pattern, L for those with a window.
+    // The pattern may be a word with a letter for every block, L for blocks with a window.
     let pattern = keys.raw("sliding_window_pattern");
     let pattern = match pattern.and_then(Value::as_str) {
         Some(word) => word.len().max(1),
@@ -75,7 +75,7 @@ pub(super) fn internlm(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Baichuan: rotary positions where the config has a number of positions (7B), else ALiBi (13B).
+/// Baichuan: rotary positions if the config has a number of positions (7B), else ALiBi (13B).
 pub(super) fn baichuan(keys: &Keys) -> Result<Architecture, ImportError> {
     let rotary = keys.raw("max_position_embeddings").is_some();
     let defaults = if rotary {

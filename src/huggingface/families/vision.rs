@@ -8,13 +8,13 @@ use super::super::{ImportError, Version};
 use super::{Keys, Standard, WIDTH, activation};
 use crate::architecture::{Activation, Architecture, DropPathSchedule, InitTable, Positions, Stem};
 
-/// ViT: patches and a class token, which I-JEPA does without.
+/// ViT: patches and a class token. I-JEPA has no class token.
 pub(super) fn vit(keys: &Keys) -> Result<Architecture, ImportError> {
     image_encoder(keys, 3072, 16, 1e-12)
 }
 
-/// ViT-MAE's encoder, of all patches: training hides most of them. Class token and positions start at zero, which
-/// releases before 5 drew.
+/// ViT-MAE's encoder, with all patches: training hides most of them. Class token and positions start at zero; releases
+/// before 5 sampled them.
 pub(super) fn vit_mae(keys: &Keys) -> Result<Architecture, ImportError> {
     let plain = image_encoder(keys, 3072, 16, 1e-12)?;
     let hidden = keys.number("share of hidden patches", &["mask_ratio"], 0.75)?;
@@ -22,7 +22,7 @@ pub(super) fn vit_mae(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(zero_tokens(plain))
 }
 
-/// MSN: ViT, class token and positions of which start at zero.
+/// MSN: ViT whose class token and positions start at zero.
 pub(super) fn vit_msn(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(zero_tokens(image_encoder(keys, 3072, 16, 1e-6)?))
 }
@@ -32,7 +32,7 @@ pub(super) fn deit(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(zero_tokens(image_encoder(keys, 3072, 16, 1e-12)?))
 }
 
-/// BEiT: ViT with LayerScale and relative positions, all of which start at zero, and no biases of keys.
+/// BEiT: ViT with LayerScale and without biases of keys. Class token, positions and relative positions start at zero.
 pub(super) fn beit(keys: &Keys) -> Result<Architecture, ImportError> {
     let plain = zero_tokens(image_encoder(keys, 3072, 16, 1e-12)?);
     let absolute = keys.flag("learned positions", &["use_absolute_position_embeddings"], false)?;
@@ -50,7 +50,8 @@ pub(super) fn beit(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Tables of relative positions of two patches, of a patch and the class token, of the class token with itself.
+/// Reads the shapes of the tables of relative positions. They are for two patches, for a patch and the class token, and
+/// for the class token with itself.
 fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<(), ImportError> {
     let across = (architecture.seq_len - 1).isqrt();
     let table = [(2 * across).saturating_sub(1).pow(2) + 3, architecture.n_heads.unwrap_or(1)];
@@ -61,20 +62,21 @@ fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<(), Im
     Ok(())
 }
 
-/// Class token and positions that start at zero.
+/// Returns the architecture with class token and positions that start at zero.
 fn zero_tokens(architecture: Architecture) -> Architecture {
     let init = architecture.hf_init.map(|init| InitTable { class_token: Init::Zero, position: Init::Zero, ..init });
     Architecture { hf_init: init, ..architecture }
 }
 
-/// DINOv2: ViT with LayerScale; its largest has SwiGLU with two thirds of the width, rounded up to eights.
+/// DINOv2: ViT with LayerScale. The largest model has SwiGLU with two thirds of the width, rounded up to a multiple of
+/// eight.
 pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.unnoted_size(WIDTH, 768)?;
     let wide = width * keys.size("d_ff over d_model", &["mlp_ratio"], 4)?;
     let gated = keys.flag("gated", &["use_swiglu_ffn"], false)?;
     let d_ff = if gated { (2 * wide / 3).next_multiple_of(8) } else { wide };
     let plain = image_encoder(keys, d_ff, 14, 1e-6)?;
-    // Of what a backbone hands on.
+    // The key concerns only the output of a backbone.
     keys.raw("apply_layernorm");
     Ok(Architecture {
         activation: if gated { Activation::Swiglu } else { plain.activation },
@@ -89,7 +91,7 @@ pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// What ViT and its descendants have in common but for defaults.
+/// Reads the properties that ViT and its descendants share, with the given defaults.
 fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn, vocab: 1, positions: 512 };
     let (patches, patch_width) = patches(keys, patch)?;
@@ -115,7 +117,7 @@ pub(super) fn clip_text(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { causal: true, ..clip(keys, sizes)? })
 }
 
-/// CLIP's image tower: a norm on the embeddings, none behind the last block.
+/// CLIP's image tower: a norm on the embeddings, none after the last block.
 pub(super) fn clip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 1, positions: 512 };
     let (patches, patch_width) = patches(keys, 32)?;
@@ -123,7 +125,7 @@ pub(super) fn clip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { seq_len: patches + 1, stem: Some(stem), final_norm: Some(false), ..clip(keys, sizes)? })
 }
 
-/// SigLIP's text tower: all tokens see each other.
+/// SigLIP's text tower: no causal mask.
 pub(super) fn siglip_text(keys: &Keys) -> Result<Architecture, ImportError> {
     siglip(keys, Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 32_000, positions: 64 })
 }
@@ -147,7 +149,7 @@ pub(super) fn siglip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { seq_len: patches, stem: Some(stem), hf_init: Some(init), ..plain })
 }
 
-/// What both towers have in common; their weights are drawn as flax does.
+/// Reads the properties that both towers share. Weights are sampled as flax does.
 fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     let plain = sizes.read(keys)?;
     let (width, d_ff) = (plain.d_model, plain.d_ff.unwrap_or(4 * plain.d_model));
@@ -171,14 +173,14 @@ fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     })
 }
 
-/// N(0, 1/fan-in), widened for a cut at two standard deviations that only 4.57 makes.
+/// Returns N(0, 1/fan-in), widened for a cut at two standard deviations, which only 4.57 makes.
 fn lecun(version: Version, fan_in: usize) -> Init {
     let cut = Init::TruncatedNormal { std: 1.0, cutoff: 2.0 };
     let drawn = if version == Version::V4 { cut } else { normal(1.0) };
     drawn.scaled((fan_in as f64).powf(-0.5) / cut.std())
 }
 
-/// What both towers have in common, and how CLIP draws weights.
+/// Reads the properties that both towers share, and CLIP's initialisation.
 fn clip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     let plain = sizes.read(keys)?;
     let factor = keys.number("init factor", &["initializer_factor"], 1.0)?;
@@ -187,7 +189,7 @@ fn clip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     let depth = (2.0 * plain.n_layers as f64).powf(-0.5);
     let std = |std: f64| normal((std * factor).abs().min(1e6));
     let inner = std(width.powf(-0.5) * depth);
-    // Text embeddings do not look at initializer_range.
+    // Text embeddings do not depend on initializer_range.
     let embedding = if keys.family() == "clip_vision_model" { range } else { 0.02 };
     let init = InitTable {
         query: inner,
@@ -209,7 +211,7 @@ fn clip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Number of patches, and of numbers of each.
+/// Returns the number of patches, and the number of values in each.
 fn patches(keys: &Keys, patch: usize) -> Result<(usize, usize), ImportError> {
     let image = keys.size("side of the image", &["image_size"], 224)?;
     let patch = keys.size("side of a patch", &["patch_size"], patch)?;

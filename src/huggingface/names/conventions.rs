@@ -1,10 +1,10 @@
-//! Whose names the parameters of a checkpoint may have.
+//! The naming conventions that the parameters of a checkpoint may follow.
 
 use super::{Modules, Names, meta, nanogpt, timm, torch};
 use crate::architecture::Architecture;
 use crate::huggingface::families::FAMILIES;
 
-/// Names that belong to no config.
+/// Conventions that belong to no config.
 const CONVENTIONS: &[(&str, Modules)] = &[
     ("Meta's Llama", meta::META),
     ("torch.nn.TransformerEncoder", torch::ENCODER),
@@ -15,8 +15,8 @@ const CONVENTIONS: &[(&str, Modules)] = &[
 ];
 
 impl Names {
-    /// All names that the parameters of a network may have: these, those of other conventions, and, where these are
-    /// the stack's own, those of the library's families.
+    /// Returns all names that the parameters of a network may have: these, other conventions and, if these are the
+    /// stack's own, the families of the library.
     pub fn candidates(&self, architecture: &Architecture) -> Vec<Self> {
         let named = |convention, modules| Self { convention: Some(convention), modules: Some(modules), ..self.clone() };
         let conventions = CONVENTIONS.iter().map(|(convention, modules)| named(*convention, *modules));

@@ -1,4 +1,4 @@
-//! DeepSeek-V2 and V3: latents, and heads whose parts lie one after the other.
+//! DeepSeek-V2 and V3: latents, and heads whose parts follow one after the other.
 
 use super::llama::{GATED, PRE_NORMS, STREAM};
 use super::mixture::{FUSED_ROUTED, ROUTED};
@@ -7,7 +7,7 @@ use crate::architecture::Architecture;
 
 const QUERY: &[&str] = &["blocks.*.attention.heads.query.nope", "blocks.*.attention.heads.query.rope"];
 
-/// Queries come from a latent or straight from the stream.
+/// Returns the modules of DeepSeek, whose queries come from a latent or directly from the stream.
 pub(in crate::huggingface) fn deepseek(architecture: &Architecture) -> Modules {
     match architecture.latent.and_then(|latent| latent.query_rank) {
         Some(_) => &[STREAM, PRE_NORMS, GATED, LATENT_QUERIES, LAYERS, ROUTED, FUSED_ROUTED],

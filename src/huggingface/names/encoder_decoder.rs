@@ -3,7 +3,7 @@
 use super::{Module, Modules, frames, norm, positions, rows, table, unbiased};
 use crate::architecture::Architecture;
 
-/// One table under three names.
+/// The table of embeddings has three names.
 pub(in crate::huggingface) const T5: Modules = &[&[
     table("shared", "encoder.embeddings.token"),
     table("encoder.embed_tokens", "encoder.embeddings.token"),
@@ -47,7 +47,7 @@ pub(in crate::huggingface) const T5: Modules = &[&[
     norm("decoder.final_layer_norm", &["decoder.final_norm"]),
 ]];
 
-/// What BART and Whisper have in common but for keys.
+/// Modules that BART and Whisper share, without keys.
 const LAYERS: &[Module] = &[
     rows("encoder.layers.*.self_attn.q_proj", &["encoder.blocks.*.attention.heads.query"]),
     rows("encoder.layers.*.self_attn.v_proj", &["encoder.blocks.*.attention.heads.value"]),
@@ -103,7 +103,7 @@ pub(in crate::huggingface) const BLENDERBOT: Modules = &[
     ],
 ];
 
-/// One table, or one for each language.
+/// Returns the modules of Marian, with one table of embeddings or one for each language.
 pub(in crate::huggingface) fn marian(architecture: &Architecture) -> Modules {
     const APART: Modules = &[
         LAYERS,
@@ -116,7 +116,7 @@ pub(in crate::huggingface) fn marian(architecture: &Architecture) -> Modules {
     if architecture.shared_embedding { BART } else { APART }
 }
 
-/// One table under three names.
+/// One table of embeddings under three names.
 const SHARED: &[Module] = &[
     table("shared", "encoder.embeddings.token"),
     table("encoder.embed_tokens", "encoder.embeddings.token"),
@@ -129,7 +129,7 @@ const KEYS: &[Module] = &[
     rows("decoder.layers.*.encoder_attn.k_proj", &["decoder.blocks.*.cross_attention.heads.key"]),
 ];
 
-/// Keys have no biases.
+/// Whisper's keys have no biases.
 pub(in crate::huggingface) const WHISPER: Modules = &[
     LAYERS,
     &[

@@ -1,4 +1,4 @@
-//! From modules to the parameters of one network.
+//! Expansion of modules into the parameters of one network.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,14 +7,14 @@ use sigprop_stack::{Parameter, Values};
 use super::{Axes, Gain, Held, Holds, Layout, Module, Names, Part, Start};
 
 impl Names {
-    /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
-    /// same one: tied tables have names of their own.
+    /// Returns every tensor of a checkpoint that holds some of `parameters`, the parameters of a stack. Several tensors
+    /// may hold the same parameter: tied tables have names of their own.
     pub fn held(&self, parameters: &[Parameter]) -> Vec<Held> {
         self.renamed(self.plain(parameters), parameters)
     }
 
-    /// The same as a checkpoint of a class with a head has them, if the head has parameters of its own: those of the base
-    /// model have its prefix. Names of one's own are whole.
+    /// Returns the tensors of [`held`](Self::held) as a checkpoint of a class with a head names them, if the head has
+    /// parameters of its own. Names of the base model then have its prefix. Names given by the user are complete.
     pub fn whole(&self, parameters: &[Parameter]) -> Vec<Held> {
         let mut held = self.held(parameters);
         let of_base = held.iter().filter(|held| held.base.is_none());
@@ -29,8 +29,8 @@ impl Names {
         held
     }
 
-    /// The same as [`held`](Self::held) without names of one's own. What a convention has no name for is called as in the
-    /// stack.
+    /// Returns the tensors of [`held`](Self::held) without names given by the user. Parameters for which a convention
+    /// has no name are called as in the stack.
     pub(super) fn plain(&self, parameters: &[Parameter]) -> Vec<Held> {
         let Some(modules) = self.modules else { return self.of_the_stack(parameters) };
         let mut held = self.expanded(modules, parameters);
@@ -64,7 +64,7 @@ impl Names {
             .collect()
     }
 
-    /// Every parameter of a stack under its name there, biases of LayerNorms if they have any.
+    /// Returns every parameter of a stack under its name there, with the biases of LayerNorms if they have any.
     fn of_the_stack(&self, parameters: &[Parameter]) -> Vec<Held> {
         let under_its_name = |part: Part| {
             let name = part.parameters[0].clone();
@@ -81,21 +81,22 @@ impl Names {
         parameters.iter().filter(is_parameter).flat_map(held).collect()
     }
 
-    /// Number of parameters of the library's class around these, those of a stack; none if it is not of the library.
+    /// Returns the number of parameters of the library's class for a network with these parameters; `None` if the
+    /// network is not from the library.
     pub fn count(&self, parameters: &[Parameter]) -> Option<u64> {
-        // Heads are counted by the class, beside these.
+        // Heads are counted with the class, in addition to these.
         let held = self.expanded(self.modules?, parameters);
         let holds = |held: &Held| {
             held.parts.iter().map(|part| (part.parameters.first().cloned(), part.expert)).collect::<Vec<_>>()
         };
-        // What the library holds as a whole, it also reads expert by expert.
+        // The library also reads a tensor of all experts expert by expert.
         let whole: HashSet<_> = held.iter().flat_map(holds).filter(|(_, expert)| expert.is_none()).collect();
         let mut counted = HashSet::new();
         let once = held.iter().filter(|held| {
             let elsewhere = |(name, expert): &(Option<String>, Option<usize>)| {
                 expert.is_some() && whole.contains(&(name.clone(), None))
             };
-            // What is fused in a checkpoint is apart in a module.
+            // Parts that are fused in a checkpoint are separate in a module.
             let parts = holds(held).into_iter();
             parts.filter(|part| !elsewhere(part) && counted.insert(part.clone())).count() > 0
         });
@@ -104,7 +105,7 @@ impl Names {
 }
 
 impl Held {
-    /// Names of ours that it holds.
+    /// Returns the names of the network's parameters that it holds.
     fn parameters(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().flat_map(|part| part.parameters.iter().map(String::as_str))
     }
@@ -120,7 +121,7 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    /// The parameters of a module in one block, all its experts.
+    /// Returns the parameters of a module in one block, with all its experts.
     fn module(&self, module: &Module, block: usize) -> Vec<Held> {
         let name = numbered(module.name, block);
         let table = |ours, shape: &dyn Fn(&Parameter) -> Vec<usize>| {
@@ -164,7 +165,7 @@ impl Expansion<'_> {
         self.known.get(numbered(ours, block).as_str()).copied()
     }
 
-    /// Weights or biases of linear maps, one per expert.
+    /// Returns the weights or biases of linear maps, one tensor per expert.
     fn maps(&self, module: &Module, name: &str, ours: &[&str], layout: Layout, block: usize, what: &str) -> Vec<Held> {
         let found: Option<Vec<&Parameter>> =
             ours.iter().map(|ours| self.find(&format!("{ours}.{what}"), block)).collect();
@@ -198,7 +199,8 @@ impl Expansion<'_> {
         experts.into_iter().map(held).collect()
     }
 
-    /// A table that is not in the network; it learns like the queries of its block, or of the first.
+    /// Returns a table of relative positions, which is not in the network. Its learning rates are the rates of the
+    /// queries of its block, or of the first block if all blocks share it.
     fn relative_positions(&self, module: &Module, name: &str, site: &str, block: usize) -> Option<Held> {
         let Axes { relative_positions, shared_relative_positions, .. } = self.names.axes;
         let shape = if module.name.contains('*') { relative_positions } else { shared_relative_positions };
@@ -250,12 +252,12 @@ impl Expansion<'_> {
     }
 }
 
-/// The pattern with its first `*` replaced.
+/// Returns the pattern with its first `*` replaced by a number.
 fn numbered(pattern: &str, number: usize) -> String {
     pattern.replacen('*', &number.to_string(), 1)
 }
 
-/// A name of ours with `*` for the number of the block.
+/// Returns a name in the network with `*` for the number of the block.
 fn starred(name: &str) -> String {
     match block(name) {
         Some(block) => name.replacen(&format!("blocks.{block}."), "blocks.*.", 1),
@@ -263,13 +265,13 @@ fn starred(name: &str) -> String {
     }
 }
 
-/// The number of the block that a parameter is in.
+/// Returns the number of the block that a parameter is in.
 fn block(name: &str) -> Option<usize> {
     let (_, rest) = name.split_once("blocks.")?;
     rest.split('.').next()?.parse().ok()
 }
 
-/// One parameter that holds one part.
+/// Returns a tensor that holds one part.
 fn whole(name: &str, pattern: &str, part: Part) -> Held {
     let shape = if part.shape[1] == 1 { vec![part.shape[0]] } else { part.shape.to_vec() };
     let (name, pattern) = (name.to_owned(), pattern.to_owned());
@@ -290,7 +292,8 @@ fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
     Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, offset, learning_rates }
 }
 
-/// The bias beside the gains of these `names`, of one norm or of several that are one in the library.
+/// Returns the bias next to the gains of these `names`, of one norm or of several that are one in the library; `None`
+/// if it has no bias.
 fn norm_bias(gains: &Parameter, names: &[String], norm_biases: bool) -> Option<Part> {
     let Values::Gains(norm) = gains.values else { return None };
     let bias_of = |gain: &String| format!("{}.bias", gain.strip_suffix(".gain").unwrap_or(gain));

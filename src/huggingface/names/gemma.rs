@@ -1,4 +1,4 @@
-//! Gemma, whose norms store the gain less 1, and GLM-4.
+//! Gemma, whose norms store the gain minus 1, and GLM-4.
 
 use super::llama::{ATTENTION, FUSED_GATED, GATED, STREAM};
 use super::{Module, Modules, centred_norm, norm, table};

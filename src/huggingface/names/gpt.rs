@@ -1,4 +1,4 @@
-//! Decoders with LayerNorm, branch after branch.
+//! Decoders with LayerNorm and sequential branches.
 
 use super::{Module, Modules, QKV, columns, heads, norm, positions, rows, table};
 
@@ -89,7 +89,7 @@ pub(in crate::huggingface) const OPENAI_GPT: Modules = &[&[
     norm("h.*.ln_2", &["blocks.*.ffn_norm"]),
 ]];
 
-/// BioGPT and XGLM, whose positions are no parameters. Positions 0 and 1 of the table are never used.
+/// BioGPT, and XGLM, whose positions are not parameters. Positions 0 and 1 of the table are never used.
 pub(in crate::huggingface) const BIOGPT: Modules = &[&[
     table("embed_tokens", "embeddings.token"),
     positions("embed_positions", "embeddings.position", 2),

@@ -1,18 +1,18 @@
-//! Heads over the vocabulary: outside the base model, so that their names are whole.
+//! Heads over the vocabulary. They are outside the base model, so their names are complete.
 
 use super::{Module, bare, norm, rows, table, unbiased};
 use crate::architecture::{Architecture, Head};
 
-/// Where a class of the library with a head has it.
+/// The names of the head in a class of the library.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::huggingface) struct HeadNames {
-    /// What stands before the names of the base model.
+    /// The prefix of the names of the base model.
     pub(super) base: &'static str,
     pub(super) modules: Vec<Module>,
 }
 
 impl HeadNames {
-    /// Those of a `model_type`.
+    /// Returns the names for a `model_type`.
     pub(in crate::huggingface) fn new(model_type: &str, architecture: &Architecture) -> Self {
         let (base, modules, map) = known(model_type);
         let (token, last) = match &architecture.decoder {
@@ -28,8 +28,8 @@ impl HeadNames {
     }
 }
 
-/// What stands before the names of the base model, the modules of the head, and which of them is tied to the table of
-/// token embeddings.
+/// Returns the prefix of the names of the base model, the modules of the head, and the name of the module that is tied
+/// to the table of token embeddings.
 fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
     match model_type {
         "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" | "openai-gpt" => {
@@ -61,7 +61,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
 
 const LM_HEAD: &[Module] = &[rows("lm_head", &["head"])];
 
-/// Before 5.0 it was called otherwise.
+/// The head had another name before 5.0.
 const NEOX: &[Module] = &[rows("lm_head", &["head"]), rows("embed_out", &["head"])];
 
 const INTERNLM2: &[Module] = &[rows("output", &["head"])];

@@ -1,4 +1,4 @@
-//! Decoders with rotary positions: Llama and what followed.
+//! Decoders with rotary positions: Llama and its descendants.
 
 use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, heads, norm, rows, table};
 
@@ -27,7 +27,7 @@ pub(super) const GATED: &[Module] = &[
     rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"]),
 ];
 
-/// Gate and up one below the other.
+/// Gate and up are in one matrix, one below the other.
 pub(super) const FUSED_GATED: &[Module] = &[
     rows("layers.*.mlp.gate_up_proj", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
     rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"]),
@@ -38,7 +38,7 @@ const PLAIN: &[Module] =
 
 pub(in crate::huggingface) const LLAMA: Modules = &[STREAM, PRE_NORMS, ATTENTION, QK_NORMS, GATED];
 
-/// LayerNorms without parameters.
+/// OLMo's LayerNorms have no parameters.
 pub(in crate::huggingface) const OLMO: Modules = &[&[table("embed_tokens", "embeddings.token")], ATTENTION, GATED];
 
 /// Norms on the outputs of branches.
@@ -60,7 +60,7 @@ pub(in crate::huggingface) const PHI3: Modules = &[
     &[rows("layers.*.self_attn.qkv_proj", QKV), rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"])],
 ];
 
-/// Arcee.
+/// Arcee has no gate.
 pub(in crate::huggingface) const UNGATED: Modules = &[STREAM, PRE_NORMS, ATTENTION, PLAIN];
 
 pub(in crate::huggingface) const APERTUS: Modules = &[
@@ -74,7 +74,7 @@ pub(in crate::huggingface) const APERTUS: Modules = &[
     ],
 ];
 
-/// LayerNorms that store the gain less 1.
+/// Nemotron's LayerNorms store the gain minus 1.
 pub(in crate::huggingface) const NEMOTRON: Modules = &[
     ATTENTION,
     PLAIN,
@@ -98,7 +98,7 @@ pub(in crate::huggingface) const STARCODER2: Modules = &[
     ],
 ];
 
-/// Norms without parameters.
+/// nanochat's norms have no parameters.
 pub(in crate::huggingface) const NANOCHAT: Modules = &[
     ATTENTION,
     &[
@@ -115,7 +115,7 @@ pub(in crate::huggingface) const BAICHUAN: Modules = &[
     &[rows("layers.*.self_attn.W_pack", QKV), rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"])],
 ];
 
-/// Queries of a group, their key and their value lie one below the other.
+/// The queries of a group, their key and their value are in one matrix, one below the other.
 pub(in crate::huggingface) const INTERNLM2: Modules = &[&[
     table("tok_embeddings", "embeddings.token"),
     norm("layers.*.attention_norm", &["blocks.*.attention.norm"]),

@@ -1,5 +1,5 @@
-//! Meta's Llama, and what followed its names: llama2.c, gpt-fast, torchtitan, Mistral. Rows of queries and keys lie in
-//! another order than in transformers (rotary positions are interleaved), which no moment shows.
+//! The names of Meta's Llama, which llama2.c, gpt-fast, torchtitan and Mistral also use. Rows of queries and keys are
+//! in another order than in transformers (rotary positions are interleaved), which changes no moment.
 
 use super::{Modules, QKV, experts, norm, rows, table};
 
@@ -20,7 +20,7 @@ pub(super) const META: Modules = &[
         norm("norm", &["final_norm"]),
         rows("output", &["head"]),
     ],
-    // gpt-fast; torchtitan, its newer releases.
+    // gpt-fast, and newer releases of torchtitan.
     &[
         rows("layers.*.attention.wqkv", QKV),
         rows("layers.*.attention.qkv_linear.wq", &["blocks.*.attention.heads.query"]),

@@ -1,4 +1,4 @@
-//! Decoders with rotary positions and mixtures of experts, some beside experts that every token goes to.
+//! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
 use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
 use super::{Module, Modules, experts, norm, rows};
@@ -86,7 +86,7 @@ pub(in crate::huggingface) const HUNYUAN: Modules = &[
     ],
 ];
 
-/// Granite's mixtures, with or without shared experts, which also stand alone.
+/// Granite's mixtures, with or without shared experts, or shared experts alone.
 pub(in crate::huggingface) const GRANITE_MOE: Modules = &[
     STREAM,
     PRE_NORMS,
@@ -114,7 +114,7 @@ pub(in crate::huggingface) const GRANITE_MOE: Modules = &[
     ],
 ];
 
-/// Of experts alone, and beside shared ones.
+/// Routers of experts without shared experts, and with them.
 const ROUTERS: &[Module] = &[
     rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
     rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
@@ -126,7 +126,7 @@ const EXPERTS: &[Module] = &[
     rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.out"]),
 ];
 
-/// Beside shared experts.
+/// Experts next to shared experts.
 pub(super) const ROUTED: &[Module] = &[
     rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.routed.gated.gate"]),
     rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.routed.gated.up"]),
@@ -136,7 +136,7 @@ pub(super) const ROUTED: &[Module] = &[
 const FUSED_IN: &[&str] = &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"];
 const FUSED_ROUTED_IN: &[&str] = &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
 
-/// As modules of release 5 hold experts; it writes checkpoints with one tensor per expert.
+/// Experts as modules of release 5 hold them. The release writes checkpoints with one tensor per expert.
 const FUSED: &[Module] = &[
     experts("layers.*.mlp.experts.gate_up_proj", FUSED_IN),
     experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"]),

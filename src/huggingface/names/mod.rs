@@ -1,8 +1,7 @@
-//! The parameters of the library's models: their names and shapes, and which of ours they hold.
+//! The parameters of the library's models: their names and shapes, and the parameters of our network that they hold.
 //!
-//! A family, or a convention of another library, tells them module by module, relative to its base model (`h.0.…`, not
-//! `transformer.h.0.…`).
-//! A module may hold several of our parameters, cut along its rows or columns:
+//! A family, or a convention of another library, lists them module by module, relative to its base model (`h.0.…`, not
+//! `transformer.h.0.…`). A module may hold several parameters of the network, cut along its rows or columns:
 //!
 //! ```text
 //! rows      [out, in]: all rows of the first, then all of the second …
@@ -54,62 +53,62 @@ use renaming::Rule;
 const QKV: &[&str] =
     &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"];
 
-/// A module of the library and what of ours it holds. A first `*` is the number of a block, a second one that
-/// of an expert.
+/// A module of the library, and the parameters of the network (`ours`) that it holds. In names, a first `*` is the
+/// number of a block, and a second one the number of an expert.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Module {
     name: &'static str,
     holds: Holds,
 }
 
-/// All modules of a family. Those whose parameters a network does not have are not there.
+/// All modules of a family. Modules whose parameters a network does not have are skipped.
 pub(super) type Modules = &'static [&'static [Module]];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Holds {
-    /// Its `weight` is a table.
+    /// The `weight` of the module is a table.
     Table(&'static str),
-    /// Its `weight` is a table of positions, with so many rows before the first.
+    /// The `weight` of the module is a table of positions, with this many rows before the first.
     Positions(&'static str, usize),
-    /// It is the table itself, without `weight`, of so many axes.
+    /// The module is the table itself, without `weight`, with this many axes.
     Bare(&'static str, usize),
-    /// It is the factor per feature on the branch of this site, without `weight`.
+    /// The module is the factor per feature on the branch of this site, without `weight`.
     LayerScale(&'static str),
-    /// It is a table of relative positions, without `weight`, which starts at zero and is not in the network, beside the
-    /// attention of this site.
+    /// The module is a table of relative positions in the attention of this site, without `weight`. It starts at zero
+    /// and is not in the network.
     RelativePositions(&'static str),
     /// `weight` and `bias` of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
-    /// It is the weights of linear maps of all experts, [experts, out, in], without `weight`.
+    /// The module is the weights of linear maps of all experts, [experts, out, in], without `weight`.
     Experts(&'static [&'static str]),
     /// Linear maps whose biases the library leaves out.
     Unbiased(&'static [&'static str]),
-    /// `weight` and `bias` of the norm that ours all are.
+    /// `weight` and `bias` of a norm, which may be several norms of the network.
     Norm { ours: &'static [&'static str], stored: Gain, biased: bool },
-    /// The same, called `gamma` and `beta`.
+    /// `gamma` and `beta` of a norm.
     Gamma(&'static [&'static str]),
 }
 
-/// How maps share a matrix.
+/// The layout of maps in a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     Rows,
-    /// The same in parameters called `…_weight` and `…_bias`.
+    /// The layout of `Rows`, in parameters called `…_weight` and `…_bias`.
     Underscored,
     Columns,
     Heads,
-    /// One map, over three frames: [out, in, 3].
+    /// One map over three frames: [out, in, 3].
     Frames,
-    /// One map, over the pixels of a patch: [out, channels, side, side].
+    /// One map over the pixels of a patch: [out, channels, side, side].
     Patches,
 }
 
-/// What a norm stores.
+/// The number that a norm stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gain {
     /// The gain.
     Whole,
-    /// The gain less 1.
+    /// The gain minus 1.
     LessOne,
 }
 
@@ -166,12 +165,12 @@ const fn unbiased(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Unbiased(ours) }
 }
 
-/// A norm; LayerNorms have a bias where the architecture has biases.
+/// A norm; LayerNorms have a bias if the architecture has biases.
 const fn norm(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Norm { ours, stored: Gain::Whole, biased: false } }
 }
 
-/// A LayerNorm that has a bias in any case.
+/// A LayerNorm that always has a bias.
 const fn biased_norm(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Norm { ours, stored: Gain::Whole, biased: true } }
 }
@@ -181,12 +180,12 @@ const fn gamma_norm(name: &'static str, ours: &'static [&'static str]) -> Module
     Module { name, holds: Holds::Gamma(ours) }
 }
 
-/// A norm that stores its gain less 1.
+/// A norm that stores its gain minus 1.
 const fn centred_norm(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Norm { ours, stored: Gain::LessOne, biased: false } }
 }
 
-/// A LayerNorm that stores its gain less 1 and has a bias in any case.
+/// A LayerNorm that stores its gain minus 1 and always has a bias.
 const fn centred_biased_norm(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Norm { ours, stored: Gain::LessOne, biased: true } }
 }
@@ -194,35 +193,35 @@ const fn centred_biased_norm(name: &'static str, ours: &'static [&'static str]) 
 /// The names of a model's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {
-    /// Whose names they are; none: those that the description of the network implies.
+    /// The convention of the names; `None` if it follows from the description of the network.
     convention: Option<&'static str>,
-    /// None: every parameter is called as in a stack.
+    /// The modules; `None` if every parameter is called as in a stack.
     modules: Option<Modules>,
     axes: Axes,
     head: HeadNames,
-    /// Groups of rows where maps are cut by heads.
+    /// The number of groups of rows in maps that are cut by heads.
     n_kv_heads: usize,
     norm_biases: bool,
-    /// Whether attention and feed-forward network share their norm.
+    /// True if attention and feed-forward network share their norm.
     shares_norm: bool,
-    /// Whether the factors on branches are parameters.
+    /// True if the factors on branches are parameters.
     layer_scale: bool,
-    /// Names of one's own, in place of these.
+    /// Names given by the user, in place of these.
     rules: Vec<Rule>,
-    /// Number of parameters that the class of the library has beside those of the network.
+    /// The number of parameters that the class of the library has in addition to the network.
     beside: u64,
 }
 
-/// What of the shapes of parameters a network does not say.
+/// Sizes of parameters that a network does not determine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Axes {
-    /// Rows of the table of positions.
+    /// The number of rows of the table of positions.
     pub(super) positions: Option<usize>,
-    /// Channels and side of a patch.
+    /// The number of channels and the side of a patch.
     pub(super) patch: Option<[usize; 2]>,
-    /// Table of relative positions in every block: relative positions, heads.
+    /// The shape of the table of relative positions in every block: relative positions, heads.
     pub(super) relative_positions: Option<[usize; 2]>,
-    /// That of all blocks.
+    /// The shape of the table that all blocks share.
     pub(super) shared_relative_positions: Option<[usize; 2]>,
 }
 
@@ -235,8 +234,8 @@ impl Names {
         Self { head, ..self }
     }
 
-    /// Those of a network that is not of the library: the names of its stack, LayerNorms having biases where the
-    /// architecture has.
+    /// Returns the names of a network that is not from the library: the names in its stack. LayerNorms have biases if
+    /// the architecture has.
     pub fn own(architecture: &Architecture) -> Self {
         Self {
             convention: None,
@@ -252,55 +251,55 @@ impl Names {
         }
     }
 
-    /// Whose names they are, if they are not those that the description of the network implies.
+    /// Returns the convention of the names; `None` if it follows from the description of the network.
     pub fn convention(&self) -> Option<&'static str> {
         self.convention
     }
 }
 
-/// A parameter as a checkpoint holds it.
+/// A tensor of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
-    /// Its name, relative to the base model; that of a head whole.
+    /// Its name, relative to the base model; the complete name for a head.
     pub name: String,
-    /// Of a head: what stands before the names of the base model beside it.
+    /// The prefix of the names of the base model, for a head; else `None`.
     pub base: Option<&'static str>,
     /// Its name with `*` for the numbers of blocks and experts.
     pub pattern: String,
-    /// Its axes.
+    /// The sizes of its axes.
     pub shape: Vec<usize>,
-    /// The axis along which its parts lie one after the other.
+    /// The axis along which its parts follow one after the other.
     pub axis: usize,
-    /// Groups along this axis that each hold a share of every part.
+    /// The number of groups along this axis, each of which holds a share of every part.
     pub groups: usize,
-    /// What it holds; several norms that are one in the library are one part.
+    /// The parameters it holds. Several norms of the network that are one in the library are one part.
     pub parts: Vec<Part>,
 }
 
-/// A parameter of ours in one of the library's.
+/// A parameter of the network in a tensor of the library.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Names of ours: one, or those of all norms that are one in the library.
+    /// Its name in the network, or the names of all norms that are one in the library.
     pub parameters: Vec<String>,
-    /// The first of them with `*` for the numbers of blocks.
+    /// The first name, with `*` for the numbers of blocks.
     pub pattern: String,
-    /// Which expert's it is.
+    /// The index of its expert; `None` outside of experts, or for all of them.
     pub expert: Option<usize>,
-    /// Rows and columns of ours.
+    /// Rows and columns of the network's parameter.
     pub shape: [usize; 2],
-    /// What it holds at initialisation.
+    /// Its values at initialisation.
     pub start: Start,
-    /// What the network adds to what is stored: 1 where gains are stored less 1, else 0.
+    /// The number that the network adds to stored values: 1 if gains are stored minus 1, else 0.
     pub offset: f64,
-    /// How fast it learns.
+    /// Its learning rates.
     pub learning_rates: LearningRates,
 }
 
-/// What a parameter holds at initialisation.
+/// The values of a parameter at initialisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// Independent draws.
+    /// Independent samples.
     Drawn(Init),
-    /// Gains of norms, as they are stored, and biases of norms.
+    /// One value for all entries: gains of norms, as they are stored, and biases of norms.
     Constant(f64),
 }

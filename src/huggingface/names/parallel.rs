@@ -1,5 +1,5 @@
-//! Decoders whose attention and feed-forward network work side by side. A norm that both share is two of ours; it is
-//! told as that of attention.
+//! Decoders whose attention and feed-forward network are parallel. A norm that both share is two norms of the network,
+//! and is listed as the norm of attention.
 
 use crate::architecture::{Architecture, Parallel};
 
@@ -29,7 +29,7 @@ pub(in crate::huggingface) const NEOX: Modules = &[&[
     norm("final_layer_norm", &["final_norm"]),
 ]];
 
-/// Norms are called by layout.
+/// Returns the modules of Falcon; the names of norms depend on the layout.
 pub(in crate::huggingface) fn falcon(architecture: &Architecture) -> Modules {
     match architecture.parallel {
         Parallel::OwnNorms => &[FALCON, FALCON_OWN_NORMS],

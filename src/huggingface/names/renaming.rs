@@ -1,8 +1,8 @@
-//! Names of one's own: lines `name = parameter`.
+//! Names given by the user: lines `name = parameter`.
 //!
-//! On the left is the name in the checkpoint, with `*` for the number of a block (and, as the second, of an expert); on
-//! the right the parameter: as the library, another convention or the network's stack calls it. Parameters joined by `+`
-//! lie one below the other. What follows `#` is a comment.
+//! The left side is the name in the checkpoint, with `*` for the number of a block (and a second one for the number of
+//! an expert). The right side is the parameter, as the library, another convention or the network's stack calls it.
+//! Parameters joined by `+` lie one below the other. Text after `#` is a comment.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,34 +12,35 @@ use super::{Held, Names, Part};
 use crate::architecture::Architecture;
 use crate::nearest::nearest;
 
-/// A line that cannot be followed.
+/// The error for a line that cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected {expected}, got {got:?}{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
 pub struct RenamingError {
-    /// Its number, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What it must hold.
+    /// The expected text.
     pub expected: String,
-    /// What it holds.
+    /// The text that was found.
     pub got: String,
-    /// What to do about it.
+    /// A hint, if there is one.
     pub hint: Option<String>,
 }
 
-/// A line, resolved.
+/// A resolved line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rule {
     line: usize,
     /// The name in the checkpoint, with `*` for numbers.
     name: String,
-    /// Patterns of what it holds.
+    /// The patterns of the parameters it holds.
     holds: Vec<String>,
-    /// The names among which they are found.
+    /// The names among which the patterns are found.
     among: Box<Names>,
 }
 
 impl Names {
-    /// These names, but for the parameters that the lines of `text` name; `parameters` are those of the network.
+    /// Returns these names, with new ones for the parameters in the lines of `text`; `parameters` are the parameters of
+    /// the network.
     pub fn with_rules(
         &self,
         text: &str,
@@ -70,12 +71,12 @@ impl Names {
         Ok(Self { rules, ..self.clone() })
     }
 
-    /// The names of one's own, with the numbers of their lines.
+    /// Returns the names given by the user, with the numbers of their lines.
     pub fn rules(&self) -> impl Iterator<Item = (usize, &str)> {
         self.rules.iter().map(|rule| (rule.line, rule.name.as_str()))
     }
 
-    /// `plain` with the names of one's own in place of those they replace.
+    /// Returns `plain` with the names given by the user in place of the names they replace.
     pub(super) fn renamed(&self, plain: Vec<Held>, parameters: &[Parameter]) -> Vec<Held> {
         if self.rules.is_empty() {
             return plain;
@@ -132,7 +133,7 @@ impl Rule {
         RenamingError { line: self.line, expected: expected.to_owned(), got: got.to_owned(), hint }
     }
 
-    /// Every parameter of a checkpoint that the line names; none if its two sides do not fit.
+    /// Returns every tensor of a checkpoint that the line names; empty if its two sides do not fit.
     fn held(&self, known: &[Held]) -> Vec<Held> {
         let [first, others @ ..] = self.holds.as_slice() else { return Vec::new() };
         let others: Vec<HashMap<Vec<&str>, &Held>> =
@@ -145,7 +146,8 @@ impl Rule {
         called(known, first).flat_map(named).collect()
     }
 
-    /// A parameter under the name on the left; a stack of experts one by one where the name has a number for them.
+    /// Returns a tensor under the name on the left. A tensor of all experts is split into experts if the name has a
+    /// number for them.
     fn named(&self, held: &Held, numbers: &[&str]) -> Vec<Held> {
         let name = numbers.iter().fold(self.name.clone(), |name, number| name.replacen('*', number, 1));
         let pattern = self.name.clone();
@@ -167,7 +169,7 @@ impl Rule {
     }
 }
 
-/// Parameters of a name, or of a pattern with what stands in their names for each `*`.
+/// Returns the tensors of this name, or of this pattern with the part of the name at each `*`.
 fn called<'h>(known: &'h [Held], pattern: &str) -> impl Iterator<Item = (Vec<&'h str>, &'h Held)> {
     let numbers = |held: &'h Held| {
         let parts = held.pattern.split('.').zip(held.name.split('.'));
@@ -180,12 +182,12 @@ fn called<'h>(known: &'h [Held], pattern: &str) -> impl Iterator<Item = (Vec<&'h
     })
 }
 
-/// Whether it is the same matrix of all experts: [experts, out, in].
+/// Returns true if the tensor is the same matrix of all experts: [experts, out, in].
 fn is_stack(held: &Held) -> bool {
     held.shape.len() == 3 && held.parts.iter().all(|part| part.expert.is_none() && part.shape[1] == held.shape[2])
 }
 
-/// One below the other, if they are matrices or vectors that can be.
+/// Returns the tensors joined one below the other; `None` if their shapes do not fit.
 fn joined(held: &[&Held]) -> Option<Held> {
     let [first, others @ ..] = held else { return None };
     if others.is_empty() {

@@ -1,4 +1,4 @@
-//! Every parameter of every family has a name, and packed ones the layout of the library.
+//! Tests that every parameter of every family has a name, and that packed parameters have the layout of the library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use crate::assemble::{Input, Run, assemble};
 use crate::huggingface::{Options, families::FAMILIES, import};
 use crate::schemes::Scheme;
 
-/// The parameters of a network under a scheme.
+/// Returns the parameters of a network under a scheme.
 fn parameters_of(architecture: &Architecture, scheme: &str) -> Vec<Parameter> {
     let scheme = Scheme::parse(scheme).expect("a scheme");
     let stack = assemble(architecture, &scheme, &Input::default(), &Run::default()).expect("a network").stack;
     parameters(&stack).expect("it can be walked")
 }
 
-/// The parameters of a config's network, and what holds them.
+/// Returns the parameters of a config's network, and the tensors that hold them.
 fn held(config: &serde_json::Value) -> (Vec<Parameter>, Vec<Held>) {
     let imported = import(&config.to_string(), &Options::default()).expect("a config");
     let parameters = parameters_of(&imported.architecture, "hf");
@@ -39,7 +39,7 @@ fn every_tensor_of_every_family_is_held_and_every_name_is_one() {
         let (parameters, held) = held(&config);
         let parts = || held.iter().flat_map(|held| &held.parts);
         let known: BTreeSet<&str> = parts().flat_map(|part| &part.parameters).map(String::as_str).collect();
-        // Biases that the library leaves out, which start at zero; norms may have no parameters.
+        // The library leaves out some biases, which start at zero. Norms may have no parameters.
         let is_left_out = |name: &str| match *model_type {
             "whisper" | "beit" => name.ends_with("key.bias"),
             "gte" => name.ends_with("gated.gate.bias") || name.ends_with("gated.up.bias"),
@@ -97,7 +97,7 @@ fn packed_parameters_lie_as_the_library_packs_them() {
     assert_eq!(find(&json!({"model_type": "whisper"}), "encoder.conv2.weight").0, [384, 384, 3]);
 }
 
-/// Names and shapes under a convention, without those that it has no names for.
+/// Returns names and shapes under a convention, without parameters for which it has no names.
 fn convention(architecture: &Architecture, name: &str) -> Vec<(String, Vec<usize>)> {
     let parameters = parameters_of(architecture, "xavier");
     let known = super::Names::own(architecture).candidates(architecture);

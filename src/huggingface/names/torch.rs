@@ -1,9 +1,9 @@
 //! `torch.nn.TransformerEncoder`, `TransformerDecoder` and `Transformer`. Queries, keys and values are one parameter,
-//! `in_proj_weight`, without a module of its own. Norms are called alike before and behind branches.
+//! `in_proj_weight`, without a module of its own. Norms before and after branches have the same names.
 
 use super::{Module, Modules, QKV, norm, rows, underscored};
 
-/// Also a decoder without memory.
+/// The modules of an encoder, or of a decoder without memory.
 pub(super) const ENCODER: Modules = &[&[
     underscored("layers.*.self_attn.in_proj", QKV),
     rows("layers.*.self_attn.out_proj", &["blocks.*.attention.output"]),
@@ -14,7 +14,7 @@ pub(super) const ENCODER: Modules = &[&[
     norm("norm", &["final_norm"]),
 ]];
 
-/// The decoder of an encoder–decoder whose encoder is somewhere else.
+/// The decoder of an encoder–decoder whose encoder is elsewhere.
 pub(super) const DECODER: Modules = &[&[
     underscored("layers.*.self_attn.in_proj", SELF),
     rows("layers.*.self_attn.out_proj", &["decoder.blocks.*.attention.output"]),

@@ -11,7 +11,7 @@ pub(in crate::huggingface) const VIT: Modules = &[
     VIT_LIVE,
 ];
 
-/// Keys have no biases. Its relative positions start at zero.
+/// BEiT's keys have no biases, and its relative positions start at zero.
 pub(in crate::huggingface) const BEIT: Modules = &[
     VIT_EMBEDDINGS,
     &[
@@ -53,7 +53,7 @@ const VIT_STORED: &[Module] = &[
     norm("encoder.layer.*.layernorm_after", &["blocks.*.ffn.norm"]),
 ];
 
-/// As modules of release 5 are called; it writes checkpoints with the other names.
+/// The names of modules in release 5, which writes checkpoints with the other names.
 const VIT_LIVE: &[Module] = &[
     rows("layers.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
     rows("layers.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
@@ -64,7 +64,7 @@ const VIT_LIVE: &[Module] = &[
     norm("layers.*.layernorm_after", &["blocks.*.ffn.norm"]),
 ];
 
-/// SwiGLU has names of its own.
+/// Returns the modules of DINOv2; SwiGLU has names of its own.
 pub(in crate::huggingface) fn dinov2(architecture: &Architecture) -> Modules {
     const PLAIN: Modules = &[DINOV2_BOTH, DINOV2_PLAIN, DINOV2_STORED, DINOV2_LIVE];
     const GATED: Modules = &[DINOV2_BOTH, DINOV2_STORED, DINOV2_GATED_STORED, DINOV2_LIVE, DINOV2_GATED_LIVE];
@@ -130,7 +130,7 @@ pub(in crate::huggingface) const CLIP_TEXT: Modules = &[
     ],
 ];
 
-/// The library spells `pre_layrnorm` so. The norm behind its last block acts on the class token alone.
+/// The library's spelling is `pre_layrnorm`. The norm after its last block acts on the class token alone.
 pub(in crate::huggingface) const CLIP_VISION: Modules = &[
     LAYERS,
     &[
@@ -141,7 +141,7 @@ pub(in crate::huggingface) const CLIP_VISION: Modules = &[
     ],
 ];
 
-/// One head of attention over the last block's output pools it, beside the stream.
+/// The stream does not include the attention head that pools the output of the last block.
 pub(in crate::huggingface) const SIGLIP_VISION: Modules = &[
     LAYERS,
     &[
@@ -151,7 +151,7 @@ pub(in crate::huggingface) const SIGLIP_VISION: Modules = &[
     ],
 ];
 
-/// Its patches come flat.
+/// SigLIP 2's patches are flattened before the stem.
 pub(in crate::huggingface) const SIGLIP2_VISION: Modules = &[
     LAYERS,
     &[

@@ -1,11 +1,12 @@
-//! What a query sees where all see all keys: W_ab = 1/L.
+//! Attention in which all queries see all keys: W_ab = 1/L.
 //!
 //! ```text
 //! R(b) = Σ_d W V_bd     P = Σ_b W R(b)     of keys R', P'     F = Σ_bd W² V_bd K_bd     N = Σ_b W R(b) R'(b)     M = P P'
 //! D = F − 2 N + M       X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M       (how the mean row leans to long keys, from keys like others)
 //! ```
 //!
-//! Averages over ids: of V_bd = V° + δ [b, d have the same id], π_k the probability that k tokens have, ε = π₃ − π₂², ρ(b) = Σ_d W δ_bd,
+//! Averages over ids follow from V_bd = V° + δ [b, d have the same id]. Let π_k be the probability that k tokens have
+//! the same id, ε = π₃ − π₂² and ρ(b) = Σ_d W δ_bd:
 //!
 //! ```text
 //! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'
@@ -13,7 +14,8 @@
 //! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))          τ: as in [`super::repeats`], d others than b and c
 //! ```
 //!
-//! What all pairs have in common cancels in all but P; it is taken off first, for tokens may be almost copies. Source: ours.
+//! The common part of all pairs cancels in all but P. It is subtracted first, because tokens may be almost copies of
+//! each other. Source: ours.
 
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 
-/// Keys and values.
+/// Keys and values, for the backward pass.
 pub(super) struct Everywhere {
     key: Side,
     value: Side,
@@ -35,21 +37,24 @@ pub(super) struct Everywhere {
 
 /// Keys, or values.
 struct Side {
-    /// Less what all pairs have in common.
+    /// The kernel minus its mean over all pairs.
     kernel: Kernel,
-    /// R of it, and P.
+    /// R of this kernel.
     rows: Few<f64>,
+    /// P of this kernel.
     mean: f64,
     /// Σ_b W K_bb − P.
     trace: f64,
     difference: Option<Difference>,
 }
 
-/// What ids that repeat make of a kernel: δ at the points of a class, and ρ.
+/// The effect of repeated ids on a kernel.
 struct Difference {
     positions: Arc<Positions>,
     ids: Arc<Repetition>,
+    /// δ at the points of a class.
     pairs: Few<f64>,
+    /// ρ at every node.
     rows: Few<f64>,
 }
 
@@ -61,7 +66,7 @@ impl Difference {
         Some(Self { positions, ids, pairs, rows })
     }
 
-    /// What P gains at the points of each class.
+    /// Returns the gain of P at the points of each class.
     fn of_mean(&self) -> Few<f64> {
         let Self { positions, ids, pairs, rows } = self;
         let share = 2.0 / positions.length;
@@ -76,7 +81,7 @@ impl Difference {
             .collect()
     }
 
-    /// The covariance of P of this with P of another of the same tokens.
+    /// Returns the covariance of P with P of `other`, a kernel of the same tokens.
     fn of_both_means(&self, other: &Self) -> f64 {
         let Self { positions, ids, rows, .. } = self;
         let length = positions.length;
@@ -92,7 +97,7 @@ impl Difference {
         positions.sum(|node| squares[node] * first + means[node] * second) / length
     }
 
-    /// The mean over b of the covariance of R(b) of this and of another.
+    /// Returns the mean over b of the covariance of R(b) with R(b) of `other`.
     fn of_both_rows(&self, other: &Self) -> f64 {
         let Self { positions, ids, rows, pairs } = self;
         let length = positions.length;
@@ -116,7 +121,7 @@ impl Side {
         Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
-    /// C(M, N) of this kernel M, beside that of the other side.
+    /// Returns C(M, N), where M is the kernel of this side; `other` is the other one of keys and values.
     fn contracted(&self, weights: &Kernel, groups: Option<&GroupCorrection>, other: &Self) -> Kernel {
         let positions = &self.kernel.positions;
         let length = positions.length;
@@ -190,7 +195,8 @@ impl Everywhere {
         (mean, seen, Self { key, value, square })
     }
 
-    /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
+    /// Returns Wᵀ Γ W of the gradient Γ, plus the contribution of dropout masks from the own moments `masked` of
+    /// queries.
     pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let positions = &self.value.kernel.positions;
         let length = positions.length;
@@ -200,24 +206,24 @@ impl Everywhere {
         with_ids(everywhere, Difference::new(gamma).as_ref())
     }
 
-    /// C(K, N), from N.
+    /// Returns C(K, N), from N.
     pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         self.key.contracted(weights, groups, &self.value)
     }
 
-    /// C(V, N), from N and its own moments under masks.
+    /// Returns C(V, N), from N and its own moments `masked` under dropout masks.
     pub(super) fn at_keys(&self, weights: &Kernel, masked: &[f64], groups: Option<&GroupCorrection>) -> Turned {
         let mut kernel = self.value.contracted(weights, groups, &self.key);
         let length = kernel.positions.length;
         let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
-        // Gradients of all keys add up to nothing.
+        // Gradients of all keys add up to zero.
         kernel.own.iter_mut().for_each(|own| *own += masked * (1.0 - 1.0 / length));
         kernel.pairs.iter_mut().for_each(|pair| *pair += masked * (-1.0 / length));
         Turned { behind: kernel, before: None }
     }
 }
 
-/// A kernel of averages over tokens, with what these gain in each class of pairs of the same tokens.
+/// Adds the gain in each class of pairs to a kernel of averages over tokens, if the gain is of the same tokens.
 fn with_ids(mut kernel: Kernel, difference: Option<&Difference>) -> Kernel {
     if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
         kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);

@@ -1,15 +1,17 @@
-//! Attention rows whose keys form groups of unequal size, the tokens of one id.
+//! Attention rows whose keys form groups of unequal size; a group has the tokens of one id.
 //!
-//! D° and X° are the parts of D and X from the fluctuation of how often ids repeat. Gradients of two keys (or values) of the same id are less
-//! correlated than those of other pairs. The kernel C(M, N), M of keys beside V of values or of values beside keys, has the correction
+//! D° and X° are the parts of D and X from the fluctuation of the number of repeats of an id. Gradients of two keys (or
+//! values) with the same id are less correlated than gradients of other pairs. Let M be the kernel of keys and V the
+//! kernel of values, or M of values and V of keys. The kernel C(M, N) has the correction
 //!
 //! ```text
 //! λ ([same id] − π₂) δ_bd S_bd          S_bd = Σ_a N_aa W_ab W_ad          δ: M of a pair with the same id less M of other pairs
 //! Σ_bd V_bd of all corrections = Σ_ac N_ac D°_ac, for values also + Σ_ac Γ_ac (Q_aa s_a X°_ac + Q_cc s_c X°_ca)
 //! ```
 //!
-//! The second line fixes λ: weight gradients are the same from queries, outputs and keys. In sharp rows the variance of a single key exceeds that
-//! of what keys share by the factor on Σ_ac e_ac W_ab W_cb, at the expense of the other keys; e_ac/N_ac is linear in the correlation of a and c.
+//! The second line fixes λ: weight gradients are the same from queries, outputs and keys. In sharp rows the factor of a
+//! single key exceeds the factor of the common part of keys. This excess adds Σ_ac e_ac W_ab W_cb to the variance of a
+//! key, at the expense of the other keys; e_ac/N_ac is linear in the correlation of a and c.
 //!
 //! Assumption: the correction is proportional to S. Source: ours.
 
@@ -23,11 +25,11 @@ use crate::mean_field::softmax::Row;
 /// Statistics of the groups of keys.
 pub(super) struct KeyGroups {
     pub(super) repetition: Arc<Repetition>,
-    /// The mean of δ over the pairs in view of a query: of keys and of values.
+    /// The mean of δ over the pairs in view of every query: of keys and of values.
     pub(super) differences: [Few<f64>; 2],
     /// tr of values.
     pub(super) trace: Few<f64>,
-    /// Of ids that are drawn: where they are given, kernels know which repeat.
+    /// The parts D° and X°; `None` if ids are given, because kernels then know which ids repeat.
     pub(super) drawn: Option<Drawn>,
 }
 
@@ -38,10 +40,10 @@ pub(super) struct Drawn {
 }
 
 impl KeyGroups {
-    /// The row of a query with so many keys in view, from that of equal keys.
+    /// Returns the row of a query with `seen` keys in view, from its row of equal keys.
     pub(super) fn row(&self, row: Row, node: usize, [score, trace]: [f64; 2], seen: f64) -> Row {
         let [of_keys, of_values] = self.differences.each_ref().map(|of| of[node]);
-        // Variance less the covariance of tokens with different ids.
+        // The variance minus the covariance of tokens with different ids.
         let apart = |trace: f64, difference: f64| trace * (seen / (seen - 1.0)) + difference * self.repetition.same();
         let [key, value] = [apart(trace, of_keys), apart(self.trace[node], of_values)];
         let likeness = of_keys * of_values / (key * value);
@@ -52,7 +54,7 @@ impl KeyGroups {
         }
     }
 
-    /// Of keys whose ids are given, if some repeat; with tr of values.
+    /// Returns the statistics of keys with given ids, from tr of values; `None` if ids are not given or do not repeat.
     pub(super) fn given([key, value]: [&Kernel; 2], trace: &Few<f64>) -> Option<Self> {
         let repetition = &key.positions.given.as_ref()?.repetition;
         let each = |of: &Kernel| -> Few<f64> {
@@ -68,7 +70,7 @@ impl KeyGroups {
         })
     }
 
-    /// The correction of C(M, N), from e and the total of X°.
+    /// Returns the correction of C(M, N), from e and the total of X°.
     pub(super) fn correction(
         &self,
         weights: &Kernel,
@@ -81,7 +83,7 @@ impl KeyGroups {
     }
 }
 
-/// By how much more two tokens with the same given id are alike than others, on average.
+/// The mean product of two tokens with the same given id, minus the mean product of other pairs.
 fn difference(kernel: &Kernel) -> f64 {
     let positions = &kernel.positions;
     let same = |point: usize| f64::from(u8::from(positions.has_same_ids(point)));
@@ -92,7 +94,7 @@ fn difference(kernel: &Kernel) -> f64 {
     mean(&same) - mean(&|point| 1.0 - same(point))
 }
 
-/// Without what tokens with the same given id have more in common than others.
+/// Returns the kernel without the excess covariance of tokens with the same given id.
 pub(super) fn without_same_ids(kernel: &Kernel) -> Kernel {
     let (positions, difference) = (&kernel.positions, difference(kernel));
     let pair = |(point, &pair): (usize, &f64)| if positions.has_same_ids(point) { pair - difference } else { pair };
@@ -109,7 +111,8 @@ pub(super) struct GroupCorrection<'r> {
 }
 
 impl GroupCorrection<'_> {
-    /// C(M, N) with its correction: from S and the part of e in pairs, both at points without classes, the part of e in single keys, M and V.
+    /// Returns C(M, N) with its correction. `weight` is S and `pairs` is the part of e in pairs, both at the points of
+    /// one class; `own` is the part of e in single keys. The kernels are M and V.
     pub(super) fn apply(
         &self,
         mut gradient: Kernel,

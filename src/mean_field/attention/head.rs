@@ -1,4 +1,4 @@
-//! Heads that see alike: what they see, the factors of their rows, what they put out and how gradients go back.
+//! Heads with the same view: the keys in view, the factors of their rows, their output and their gradients.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::{Kernel, correlation};
 use crate::mean_field::signal::Signal;
 
-/// Heads that see alike.
+/// Heads with the same view.
 pub(super) struct Head {
-    /// Their share of all.
+    /// Their share of all heads.
     pub(super) share: f64,
     pub(super) seen: Seen,
     back: Back,
-    /// Of every query.
+    /// The row of every query.
     pub(super) rows: Vec<QueryRow>,
     /// σ and τ of every pair of queries.
     factors: [Few<f64>; 2],
 }
 
 impl Head {
-    /// With what they put out.
+    /// Returns the heads and the kernel of their output.
     pub(super) fn new(
         attention: &Attention,
         (share, view): (f64, &View),
@@ -48,7 +48,7 @@ impl Head {
         (head, output)
     }
 
-    /// What rotations leave of the product of two keys in view of a query, on average.
+    /// The factor κ of rotations on the product of two keys in view of a query, on average.
     pub(super) fn rotation_in_view(&self) -> f64 {
         match &self.back {
             Back::Everywhere(_) => 1.0,
@@ -56,7 +56,7 @@ impl Head {
         }
     }
 
-    /// E A_a A_c summed over keys, of a query and of pairs.
+    /// Returns Σ_b E A_ab A_cb, of every query with itself and of pairs of queries.
     pub(super) fn overlaps(&self, query: &Kernel, variance: f64) -> (Few<f64>, Few<f64>) {
         let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
@@ -67,10 +67,11 @@ impl Head {
         (own, pairs.collect())
     }
 
-    /// The gradients that values get from flat weights and from scores, and that of keys, each but for a factor.
+    /// Returns the gradients at values through flat weights and through scores, and the gradient at keys, each up to a
+    /// factor.
     pub(super) fn back(&self, attention: &Attention, query: &Kernel, gamma: &Kernel) -> ([Kernel; 2], Turned) {
         let Self { back, rows, factors, .. } = self;
-        // The elementwise product Γ∘Q, then with the factors σ and τ of sharp rows.
+        // This is the elementwise product Γ∘Q; `sharp` adds the factors σ and τ of sharp rows.
         let both = gamma.times(query);
         let sharp = |factors: &Few<f64>, own: &dyn Fn(&QueryRow) -> f64| {
             let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();
@@ -97,7 +98,8 @@ impl Head {
         }
     }
 
-    /// Corrections of the gradients of values and of keys for groups of keys, from Γ∘Q without and with the factors σ and τ.
+    /// Returns the corrections of the gradients of values and of keys for groups of keys, from Γ∘Q without and with the
+    /// factors σ and τ. `None` if keys have no groups of drawn ids.
     fn group_corrections(
         &self,
         query: &Kernel,
@@ -110,7 +112,7 @@ impl Head {
             let rows = self.rows.iter().zip(trace);
             let excess: Few<f64> = rows.map(|(row, &trace)| row.single_key()[index] * trace).collect();
             let own = both.own.iter().zip(&excess).map(|(&own, &excess)| own * excess).collect();
-            // In proportion to the correlation of their scores.
+            // The excess of a pair is proportional to the correlation of the scores.
             let pairs = both.map_pairs(&excess, |point, [a, c], product| {
                 let ends = query.positions.ends(point, &query.own);
                 product * (a + c) * correlation(ends, query.pairs[point]) * 0.5
@@ -129,7 +131,7 @@ impl Head {
         ])
     }
 
-    /// Γ D τ, with what masks add.
+    /// Returns Γ∘D∘τ, plus the contribution of dropout masks.
     pub(super) fn at_queries(&self, attention: &Attention, gamma: &Kernel) -> Turned {
         let Self { seen, rows, factors, .. } = self;
         let masked = masked(attention);
@@ -147,7 +149,7 @@ impl Head {
     }
 }
 
-/// E z_a z_c of heads that see alike.
+/// Returns E z_a z_c of heads with the same view.
 fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&Head, &Mean)) -> Kernel {
     let Head { seen, rows, factors, .. } = head;
     let masked = masked(attention);
@@ -166,7 +168,7 @@ fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&
     query.with(flat.ln_unit, own.collect(), pairs.collect())
 }
 
-/// p/(1 − p) of the dropout of attention weights.
+/// Returns p/(1 − p), where p is the dropout rate of attention weights.
 fn masked(attention: &Attention) -> f64 {
     attention.dropout_rate / (1.0 - attention.dropout_rate)
 }

@@ -1,4 +1,4 @@
-//! What queries see through a mask, on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for those further away.
+//! Attention through a mask, on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for more distant keys.
 //!
 //! ```text
 //! R(b, c) = Σ_d W_cd V_bd     P = Σ_b W_ab R(b, c)     of keys R', P'     F = Σ_bd W_ab W_cd V_bd K_bd     N(a, c) = Σ_b W_ab R(b, c) R'(b, c)
@@ -6,10 +6,11 @@
 //! C(M, N)(b, b') = M∘WᵀNW − T − Tᵀ + Wᵀ(N∘P)W       T(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
 //! ```
 //!
-//! V is a smooth function of two positions, and at b = d larger by the own part V_bb − lim V_bd of a token, which is summed apart. The one
-//! product of three factors, Σ_b W_ab R'(b, a) R(b, c), takes the geometric mean of variances as the covariance.
+//! V is a smooth function of two positions. At b = d it is larger by the own part V_bb − lim V_bd of a token, which is
+//! summed separately. In the one product of three factors, Σ_b W_ab R'(b, a) R(b, c), the covariance is taken as the
+//! geometric mean of the variances.
 //!
-//! Assumption: ids repeat as on average. Source: ours.
+//! Assumption: ids repeat as often as on average. Source: ours.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use super::smooth::{Moments, Smooth};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// Keys and values as queries see them.
+/// Keys and values in view of queries, for the backward pass.
 pub(super) struct Masked {
     operators: Operators,
     key: Side,
@@ -53,7 +54,7 @@ impl Masked {
             let pairs = (0..positions.classes.len()).flat_map(|_| lower.iter().copied()).collect();
             key.side.kernel.with(ln_unit, own, pairs)
         };
-        // Of one key all is known.
+        // D is 0 if one key is in view.
         let own = operators.diagonal(&at_rest).into_iter().zip(&operators.sums.most);
         let own: Few<f64> = own.map(|(own, &most)| if most < 1.5 { 0.0 } else { own }).collect();
         let with_own = |lower: &Vec<f64>| Kernel { own: own.clone(), ..kernel(both, lower) };
@@ -94,7 +95,7 @@ impl Masked {
     }
 }
 
-/// D at lower points, of queries at one place, and of rotated ones if they are.
+/// Returns D at lower points for queries at one place, and for rotated queries if they are rotated.
 fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Option<Vec<f64>>) {
     let sums = &operators.sums;
     let positions = &key.side.kernel.positions;
@@ -122,7 +123,8 @@ fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Optio
     (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
 }
 
-/// N at all points, (row c, position a): of different tokens, and of own parts of values and of keys.
+/// Returns N at all points (row c, position a): the parts of different tokens, of own parts of values and of own parts
+/// of keys.
 fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     let sums = &operators.sums;
     let smooth = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
@@ -132,7 +134,7 @@ fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     [smooth, of_values, of_keys]
 }
 
-/// X at all points, (row a, position c).
+/// Returns X at all points (row a, position c).
 fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     let chart = &operators.sums.chart;
     let half = 0.5;
@@ -155,7 +157,7 @@ fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     (0..chart.points.len()).map(at).collect()
 }
 
-/// Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
+/// Returns Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
 fn triple(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     let chart = &operators.sums.chart;
     let variance = |side: &Ahead| -> Vec<f64> {
@@ -181,19 +183,20 @@ fn triple(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
 }
 
 impl Masked {
-    /// κ of two keys in view of a query, on average.
+    /// The mean of κ over two keys in view of a query, averaged over queries.
     pub(super) fn rotation_in_view(&self) -> f64 {
         self.operators.rotation_in_view(&self.key.kernel.positions)
     }
 
-    /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
+    /// Returns Wᵀ Γ W of the gradient Γ, plus the contribution of dropout masks from the own moments `masked` of
+    /// queries.
     pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let operators = &self.operators;
         let pairs = gamma.positions.class_mean(|point| gamma.pairs[point]);
         let lower = operators.gathered(&pairs, &gamma.own);
         let more = operators.diagonal(&operators.sums.own_backward.of(masked));
         let own = operators.diagonal(&lower).iter().zip(&more).map(|(&own, &more)| own + more).collect();
-        // Two keys with the same id have the gradients of queries with that id in common.
+        // Two keys with the same id share the gradients of queries with that id.
         let shared = |index: usize| {
             let place = operators.sums.chart.lower[index];
             let [a, b] = operators.own_weights(place);
@@ -203,7 +206,7 @@ impl Masked {
         gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, of_class))
     }
 
-    /// C(K, N), from N.
+    /// Returns C(K, N), from N.
     pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         let kernel = self.contracted(&self.key, weights, None).behind;
         match groups {
@@ -212,7 +215,7 @@ impl Masked {
         }
     }
 
-    /// With the correction for groups of keys.
+    /// Adds the correction for groups of keys.
     fn group_correction(
         &self,
         to: Kernel,
@@ -222,7 +225,7 @@ impl Masked {
         let operators = &self.operators;
         let excess = operators.of_rows(&groups.excess);
         let own = operators.diagonal(&operators.sums.own_backward.of(&excess));
-        // The excess of one key is taken from the others of its row.
+        // The excess of one key is subtracted from the other keys of its row.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(&excess));
         let own: Few<f64> = own.into_iter().zip(operators.diagonal(&pairs)).map(|(own, pair)| own - pair).collect();
         let pairs: Vec<f64> = pairs.into_iter().map(|pair| -pair).collect();
@@ -230,7 +233,8 @@ impl Masked {
         groups.apply(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
-    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one, where Σ_bd K_bd C_bd is `query_total`.
+    /// Returns C(V, N), from N and its own moments `masked` under dropout masks. If keys are rotated, also returns the
+    /// kernel before the rotation, where Σ_bd K_bd C_bd is `query_total`.
     pub(super) fn at_keys(
         &self,
         weights: &Kernel,
@@ -248,7 +252,7 @@ impl Masked {
         let before = before.map(|before| Kernel { own: behind.own.clone(), ..corrected(before) });
         let before = before.zip(query_total).map(|(before, total)| self.match_queries(before, weights, total));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
-        // Gradients of all keys of a query add up to nothing.
+        // Gradients of all keys of a query add up to zero.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
         let own_pairs = operators.diagonal(&pairs);
         let values: Few<f64> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
@@ -268,8 +272,8 @@ impl Masked {
         Turned { behind, before }
     }
 
-    /// With what makes Σ_bd K_bd C_bd the same as from queries, along Σ_a N_aa W_ab W_ad κ(b − d): sums of cosines behind windows converge
-    /// slowly.
+    /// Adds a multiple of Σ_a N_aa W_ab W_ad κ(b − d) that makes Σ_bd K_bd C_bd equal to its value from queries. The
+    /// two would differ because sums of cosines over windows converge slowly.
     fn match_queries(&self, mut to: Kernel, weights: &Kernel, query_total: f64) -> Kernel {
         let operators = &self.operators;
         let shared = operators.sums.own_backward.of(&weights.own);
@@ -281,7 +285,7 @@ impl Masked {
         to
     }
 
-    /// C(M, N) of this M, and of rotated keys before their rotation.
+    /// Returns C(M, N), where M is the kernel of this side; for rotated keys also the kernel before their rotation.
     fn contracted(&self, of: &Side, weights: &Kernel, rotated: Option<&Rotated>) -> Turned {
         let operators = &self.operators;
         let sums = &operators.sums;

@@ -1,7 +1,9 @@
-//! Softmax attention z_a = Σ_b A_ab v_b, A = softmax of scores s_ab = scale q_a·k_b, over the keys that a mask lets a see.
+//! Softmax attention z_a = Σ_b A_ab v_b, where A is the softmax of the scores s_ab = scale q_a·k_b over the keys that a
+//! mask allows query a to see.
 //!
-//! Scores are jointly Gaussian, Cov(s_ab, s_cd) = v Q_ac K_bd with v = scale² d_head and the kernels Q, K, V of queries, keys and
-//! values. Flat weights W and first order in the scores, with factors s, σ, τ of sharp rows ([`super::softmax`]):
+//! Scores are jointly Gaussian, Cov(s_ab, s_cd) = v Q_ac K_bd with v = scale² d_head and the kernels Q, K, V of
+//! queries, keys and values. The moments are of first order in the scores, around flat weights W, with factors s, σ, τ
+//! for sharp rows ([`super::softmax`]):
 //!
 //! ```text
 //! E z_a z_c    = P_ac + v Q_ac D_ac σ_ac + v (Q_aa s_a X_ac + Q_cc s_c X_ca)      P = W V Wᵀ, D and X: [`everywhere`], [`masked`]
@@ -9,9 +11,10 @@
 //! E g_q g_q'   = scale² d_value Γ∘D∘τ          C(M, N)_bb' = Σ_ac N_ac W_ab W_cb' (M less its averages by row a and c)_bb'
 //! ```
 //!
-//! Γ is the kernel of the gradient at z, ∘ the elementwise product; g_v and g_v' are of two tokens. The row of a query is like two rows of
-//! independent keys ([`row`]), from D_aa and tr = Σ_b W_ab K_bb − (W K Wᵀ)_aa.
-//! Dropout of rate p: own moments gain p/(1 − p) of Σ A_ab² V_bb. Keys and values serve n_heads/n_kv_heads queries each.
+//! Γ is the kernel of the gradient at z, and ∘ is the elementwise product; g_v and g_v' are gradients of two tokens.
+//! The row of a query is like two rows of independent keys ([`row`]), which follow from D_aa and tr = Σ_b W_ab
+//! K_bb − (W K Wᵀ)_aa. Dropout of rate p on the weights adds p/(1 − p) of Σ A_ab² V_bb to own moments. Keys and values
+//! serve n_heads/n_kv_heads queries each.
 //!
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
 
@@ -46,7 +49,7 @@ use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// What the forward pass of an attention leaves for its backward pass.
+/// The state that the forward pass of an attention keeps for its backward pass.
 pub(crate) struct Attended {
     parts: [Arc<Signal>; 3],
     scores: Scores,
@@ -54,7 +57,7 @@ pub(crate) struct Attended {
     output: Arc<Signal>,
 }
 
-/// The gradient that is the sum of these, each times its factor.
+/// Returns the sum of these gradients, each times its factor.
 fn summed(parts: &[(f64, Turned)]) -> Gradient {
     let sum = |of: &dyn Fn(&Turned) -> Kernel| {
         let kernels: Vec<(f64, Kernel)> = parts.iter().map(|(factor, part)| (*factor, of(part))).collect();
@@ -66,7 +69,8 @@ fn summed(parts: &[(f64, Turned)]) -> Gradient {
 }
 
 impl Attended {
-    /// From queries, keys and values, of heads with these shares and views.
+    /// Runs the forward pass on queries, keys and values; `views` lists the views of heads, each with its share of the
+    /// heads.
     pub(crate) fn new(attention: &Attention, views: &[(f64, View)], parts: [Arc<Signal>; 3]) -> Self {
         let [query, key, _] = &parts;
         let scores = Scores::new(attention, query, key);
@@ -83,7 +87,7 @@ impl Attended {
         Arc::clone(&self.output)
     }
 
-    /// ln E s² of a score, 1/E ΣA², and the same of scores that do not differ, averaged over queries and heads.
+    /// Returns ln E s² of a score, 1/E ΣA², and 1/ΣA² for equal scores, averaged over queries and heads.
     pub(crate) fn sharpness(&self) -> [f64; 3] {
         let [query, key, _] = &self.parts;
         let positions = &query.kernel.positions;
@@ -106,7 +110,7 @@ impl Attended {
         self.heads.iter().map(|head| head.share * of(head)).sum()
     }
 
-    /// E z²/E v²: what of a value is along the output.
+    /// E z²/E v²: the part of a value that is along the output, at most 1.
     pub(crate) fn along_output(&self) -> f64 {
         let [of_value, of_output] = [&self.parts[2].kernel, &self.output.kernel]
             .map(|kernel| kernel.positions.sum(|node| kernel.own[node]).ln() + kernel.ln_unit);
@@ -114,12 +118,12 @@ impl Attended {
         (of_output - of_value + values - outputs).exp().min(1.0)
     }
 
-    /// What rotations leave of the product of two keys in view of a query, on average over heads and queries.
+    /// The factor κ of rotations on the product of two keys in view of a query, averaged over heads and queries.
     pub(crate) fn rotation_in_view(&self) -> f64 {
         self.heads.iter().map(|head| head.share * head.rotation_in_view()).sum()
     }
 
-    /// The attention weights, one row of entries per query.
+    /// The attention weights as a signal, with one row of entries per query.
     pub(crate) fn weights(&self) -> Signal {
         let query = &self.parts[0].kernel;
         let length = self.parts[1].kernel.positions.length;
@@ -134,7 +138,7 @@ impl Attended {
         Signal { means: Some(means), ..Signal::centred(length, kernel) }
     }
 
-    /// The gradient at the attention weights, from that at the output.
+    /// Returns the gradient at the attention weights, from the gradient at the output.
     pub(crate) fn weights_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
         let value = &self.parts[2].kernel;
         let gamma = &gradient.kernel;
@@ -147,7 +151,7 @@ impl Attended {
         Gradient::independent(gamma.with(gamma.ln_unit + value.ln_unit, own, pairs))
     }
 
-    /// The gradients at queries, keys and values, from that at the output.
+    /// Returns the gradients at queries, keys and values, from the gradient at the output.
     pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> Vec<Gradient> {
         let [query, key, _] = &self.parts;
         let gamma = &gradient.kernel;

@@ -1,4 +1,5 @@
-//! Sums over keys and queries through one mask on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for those further away.
+//! Sums over keys and queries through one mask on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for more
+//! distant keys.
 
 use std::sync::Arc;
 
@@ -14,34 +15,42 @@ use crate::mean_field::positions::{Chart, Positions, Sum};
 #[derive(Debug)]
 pub(crate) struct Sums {
     pub(super) chart: Arc<Chart>,
-    /// W_tt at every node, the same at the second position of all points, and 1/Σ_b W_tb².
+    /// W_tt at every node.
     pub(super) own_weights: Vec<f64>,
+    /// W_bb at the second position b of all points.
     pub(super) own_weights_at_second: Vec<f64>,
+    /// 1/Σ_b W_tb² at every node: the number of keys in view if all have the same weight.
     pub(super) most: Vec<f64>,
-    /// Σ_b W_cb f(t, b), and Σ_b W_bc f(t, b).
+    /// Σ_b W_cb f(t, b).
     pub(super) forward: Sum,
+    /// Σ_b W_bc f(t, b).
     pub(super) backward: Sum,
-    /// Σ_b W_tb W_cb f(t, b), and Σ_b W_bt W_bc f(t, b).
+    /// Σ_b W_tb W_cb f(t, b).
     pub(super) both: Sum,
+    /// Σ_b W_bt W_bc f(t, b).
     pub(super) both_backward: Sum,
     /// Σ_b W_cb² f(t, b).
     pub(super) squares: Sum,
-    /// Of functions of one position: Σ_b W_tb W_cb f(b), Σ_b W_bt W_bc f(b), Σ_b W_tb² W_cb f(b), Σ_b W_bt² W_bc f(b); and Σ_b W_tb f(b).
+    /// Σ_b W_tb W_cb f(b). This sum and the next four are of functions of one position.
     pub(super) own: Sum,
+    /// Σ_b W_bt W_bc f(b).
     pub(super) own_backward: Sum,
+    /// Σ_b W_tb² W_cb f(b).
     pub(super) cubes: Sum,
+    /// Σ_b W_bt² W_bc f(b).
     pub(super) cubes_backward: Sum,
+    /// Σ_b W_tb f(b).
     pub(super) average: Sum,
-    /// W_tb, the limits from both sides where b is t, and W_bt, 0 at the limit from below where those before t do not see it; at all
-    /// points.
+    /// W_tb at all points, with the limits from both sides where b is t.
     pub(super) query_weights: Vec<f64>,
+    /// W_bt at all points. The limit from below at b = t is 0 if the positions before t do not see t.
     pub(super) key_weights: Vec<f64>,
     /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
     pub(super) alike: Vec<f64>,
 }
 
 impl Sums {
-    /// Of `mask` on the chart, of weights that fall like e^(−slope · distance) where all before are seen.
+    /// Builds the sums of `mask` on the chart, with weights that fall like e^(−slope · distance).
     pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, slope: f64) -> Self {
         let pattern = Pattern::new(chart.length, mask, slope);
         let sum = |[of_t, of_c]: [i32; 2], over_keys| pattern.weighted(Powers { of_t, of_c, over_keys }, None);
@@ -84,7 +93,7 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Σ_b W_cb f(t, b) over keys, which may be rotated, or values.
+    /// Returns Σ_b W_cb f(t, b) over values, or over keys, which may be rotated.
     pub(super) fn over_keys(&self, f: &[f64], is_key: bool) -> Vec<f64> {
         match &self.rotated {
             Some(rotated) if is_key => rotated.over_keys(f, &self.sums.forward),
@@ -92,7 +101,7 @@ impl Operators {
         }
     }
 
-    /// Σ_b W_bc f(t, b) over queries that may be rotated.
+    /// Returns Σ_b W_bc f(t, b) over queries, which may be rotated.
     pub(super) fn over_queries(&self, f: &[f64]) -> Vec<f64> {
         match &self.rotated {
             Some(rotated) => rotated.over_queries(f, &self.sums.backward),
@@ -100,7 +109,7 @@ impl Operators {
         }
     }
 
-    /// What two tokens in view of a query have in common, on average over queries.
+    /// The mean of the kernel over two tokens in view of a query, averaged over queries.
     pub(super) fn common(&self, kernel: &Kernel) -> f64 {
         let positions = &kernel.positions;
         let sums = &self.sums;
@@ -109,7 +118,7 @@ impl Operators {
         positions.sum(|node| averages[node]) / positions.length
     }
 
-    /// κ of two keys in view of a query, on average over queries.
+    /// The mean of κ over two keys in view of a query, averaged over queries.
     pub(super) fn rotation_in_view(&self, positions: &Arc<Positions>) -> f64 {
         self.rotated.as_ref().map_or(1.0, |rotated| {
             let turns = &rotated.at_lower_points;
@@ -122,8 +131,7 @@ impl Operators {
         self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_lower_points[point % rotated.at_lower_points.len()])
     }
 
-    /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to
-    /// this power.
+    /// Subtracts the term of the token itself from a sum along rows: its value `limit` times its weight to this power.
     pub(super) fn without_own(&self, all: &[f64], limit: &[f64], power: i32) -> Vec<f64> {
         let own = |(place, &sum): (usize, &f64)| {
             sum - limit[self.sums.chart.points[place].0] * self.sums.key_weights[place].powi(power)
@@ -131,7 +139,7 @@ impl Operators {
         all.iter().enumerate().map(own).collect()
     }
 
-    /// A sum along rows of a function that jumps at the node, where it is what it is from below.
+    /// Returns a sum along rows of a function that jumps at the node, where it has its limit from below.
     pub(super) fn with_jump(&self, jump: Jump, f: &[f64]) -> Vec<f64> {
         let sum = match jump {
             Jump::Forward => &self.sums.forward,
@@ -154,66 +162,68 @@ impl Operators {
         sum.of(f).into_iter().enumerate().map(at).collect()
     }
 
-    /// Wᵀ M W at lower points, from M at lower points and its own values.
+    /// Returns Wᵀ M W at lower points, from M at lower points and its own values.
     pub(super) fn gathered(&self, pairs: &[f64], own: &[f64]) -> Vec<f64> {
         let own: Vec<f64> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
         let rows = self.sums.chart.transposed(&self.sums.backward.of(&self.sums.chart.all(pairs)));
         added(&self.lower(&self.sums.backward.of(&rows)), &self.sums.own_backward.of(&own))
     }
 
-    /// e_a with Σ_a e_a W_ab² = Σ_ac M_ac W_ab W_cb: each pair of queries is added to the one that sees fewer keys.
+    /// Returns e_a with Σ_a e_a W_ab² = Σ_ac M_ac W_ab W_cb: each pair of queries is added to the one that sees fewer
+    /// keys.
     pub(super) fn of_rows(&self, of: &Kernel) -> Vec<f64> {
         let pairs = of.positions.class_mean(|point| of.pairs[point]);
         let sums = self.sums.backward.of(&self.sums.chart.all(&pairs));
         let nodes = self.sums.chart.diagonals().zip(&self.sums.own_weights).zip(self.diagonal(&pairs));
         let others = nodes.map(|((diagonal, &own), limit)| {
-            // Where those before see it too, both queries of a pair have it.
+            // If earlier positions see the token too, both queries of a pair have it in view.
             let share = if self.sums.key_weights[diagonal] > 0.0 { 1.0 } else { 2.0 };
             (sums[diagonal] * own.recip() - limit) * share
         });
         of.own.iter().zip(others).map(|(&own, others)| own + others).collect()
     }
 
-    /// 1/Z at both positions of a point.
+    /// Returns 1/Z at both positions of a point.
     pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
         [self.sums.own_weights[self.sums.chart.points[place].0], self.sums.own_weights_at_second[place]]
     }
 
-    /// A function of one position at the second position of all points.
+    /// Returns a function of one position at the second position of all points.
     pub(super) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         self.sums.chart.at_second(own)
     }
 
-    /// A function of one position at the second position of the lower points.
+    /// Returns a function of one position at the second position of the lower points.
     pub(super) fn at_lower_ends(&self, own: &[f64]) -> Vec<f64> {
         self.lower(&self.at_second(own))
     }
 
-    /// What stands at the lower points.
+    /// Returns the values at the lower points.
     pub(super) fn lower(&self, all: &[f64]) -> Vec<f64> {
         self.sums.chart.lower.iter().map(|&place| all[place]).collect()
     }
 
-    /// What stands at the limit from below of every node.
+    /// Returns the values at the limit from below of every node.
     pub(super) fn diagonal(&self, lower: &[f64]) -> Few<f64> {
         self.sums.chart.lower_diagonals().map(|index| lower[index]).collect()
     }
 
-    /// Numbers of all classes of pairs, from the point of the class and its index among the lower points.
+    /// Returns a number for every point of every class of pairs, from the point and its index among the lower points.
     pub(super) fn of_all_classes(&self, like: &Kernel, of: impl Fn(usize, usize) -> f64) -> Few<f64> {
         let count = self.sums.chart.lower.len();
         (0..like.pairs.len()).map(|point| of(point, point % count)).collect()
     }
 }
 
-/// Weights where one sees the other, at all points; at a node the limits from below and above.
+/// Returns the weights at all points, 0 where the one position does not see the other; at a node, the limits from below
+/// and above.
 fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
     let diagonals: Vec<usize> = chart.diagonals().collect();
     let last = chart.length - 1;
     let at = |(place, &(k, b)): (usize, &(usize, usize))| {
         let t = chart.nodes()[k];
         let (first, second) = match place.checked_sub(diagonals[k]) {
-            // Nothing is before the first: as the first is to the second.
+            // Nothing is before the first position: it has the visibility between the first and the second.
             Some(0) if t == 0 => (last.min(1), 0),
             Some(0) => (t, t - 1),
             Some(1) => (t, last.min(t + 1)),
@@ -224,7 +234,7 @@ fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(u
     chart.points.iter().enumerate().map(at).collect()
 }
 
-/// Sums of functions with a jump at the node, whose value there is that from below.
+/// Sums of functions that jump at the node, where they have their limit from below.
 #[derive(Clone, Copy)]
 pub(super) enum Jump {
     Forward,

@@ -1,5 +1,5 @@
-//! The weights that a mask gives keys before scores have a say: W_ab = e^(−slope |a − b|)/Z_a for the keys in view, and sums with powers
-//! of them.
+//! The weights that a mask gives to keys in the absence of scores, W_ab = e^(−slope |a − b|)/Z_a for the keys in view,
+//! and sums with powers of these weights.
 
 use std::ops::RangeInclusive;
 
@@ -10,26 +10,26 @@ use crate::mean_field::positions::{Averages, Decay, Spec};
 /// A function of two positions.
 type OfTwo<'p, T> = Box<dyn Fn(usize, usize) -> T + 'p>;
 
-/// Which keys are in view, and how much each counts.
+/// The keys in view, and the weight of each.
 pub(super) struct Pattern {
     length: usize,
     mask: Mask,
     /// e^−slope.
     rate: f64,
-    /// Z of every position.
+    /// Z at every position.
     pub(super) z: Vec<f64>,
 }
 
-/// Σ_b W_tb^p W_cb^q f(b), or Σ_b W_bt^p W_bc^q f(b).
+/// The powers p and q of Σ_b W_tb^p W_cb^q f(b), or of Σ_b W_bt^p W_bc^q f(b).
 #[derive(Clone, Copy)]
 pub(super) struct Powers {
     pub(super) of_t: i32,
     pub(super) of_c: i32,
-    /// Whether b are keys, not queries.
+    /// True if b are keys, false if they are queries.
     pub(super) over_keys: bool,
 }
 
-/// How to sum.
+/// The functions of a sum, which a [`Spec`] borrows.
 pub(super) struct Weighted<'p> {
     range: OfTwo<'p, RangeInclusive<usize>>,
     weight: Box<dyn Fn(usize, usize, usize) -> f64 + 'p>,
@@ -38,10 +38,10 @@ pub(super) struct Weighted<'p> {
     decaying: Decaying,
 }
 
-/// How weights decay.
+/// The decay of weights with distance.
 enum Decaying {
     Not,
-    /// Towards all that is before, or after.
+    /// In a range from the anchor to all positions before it, or after it.
     OneSided {
         rate: f64,
         is_before: bool,
@@ -71,25 +71,25 @@ impl Pattern {
         pattern
     }
 
-    /// Whether query a sees key b.
+    /// Returns true if query a sees key b.
     pub(super) fn sees(&self, a: usize, b: usize) -> bool {
         self.mask.keys(a, self.length).contains(&b)
     }
 
-    /// The keys of a query.
+    /// The keys in view of a query.
     fn keys(&self, a: usize) -> RangeInclusive<usize> {
         let range = self.mask.keys(a, self.length);
         range.start..=range.end.saturating_sub(1)
     }
 
-    /// The queries of a key.
+    /// The queries that see a key.
     fn queries(&self, b: usize) -> RangeInclusive<usize> {
         let first = self.mask.after.map_or(0, |after| b.saturating_sub(after));
         let last = self.mask.before.map_or(self.length - 1, |before| (b + before).min(self.length - 1));
         first..=last
     }
 
-    /// The keys of two queries, or the queries of two keys: what both have, and what the second has.
+    /// Returns the keys in view of both queries and of the second, or the queries that see both keys and the second.
     pub(super) fn shared(&self, [a, c]: [usize; 2], over_keys: bool) -> [RangeInclusive<usize>; 2] {
         let view = |at: usize| if over_keys { self.keys(at) } else { self.queries(at) };
         [meet(&view(a), &view(c)), view(c)]
@@ -109,13 +109,13 @@ impl Pattern {
         self.z[a].powi(2) / fallen(self.rate * self.rate, a, &self.keys(a))
     }
 
-    /// Σ_d W_td W_bd/Σ_d W_bd² of b up to t.
+    /// Σ_d W_td W_bd/Σ_d W_bd², for b up to t.
     pub(super) fn alike(&self, t: usize, b: usize) -> f64 {
         let common = meet(&self.keys(t), &self.keys(b));
         if common.is_empty() {
             return 0.0;
         }
-        // Before both, after both, and between, where the product is the same everywhere.
+        // The common keys are before both, after both, or between, where the product is the same everywhere.
         let (start, end) = (*common.start(), *common.end());
         let square = self.rate * self.rate;
         let before = if start < b { fallen(square, b, &(start..=end.min(b - 1))) } else { 0.0 };
@@ -125,7 +125,7 @@ impl Pattern {
         self.decay(t - b) * (before + between + after) / squares * self.z[b] / self.z[t]
     }
 
-    /// A sum with these powers, and with a factor of t and b if there is one.
+    /// Returns a sum with these powers. The terms have a factor that depends on |t − b|, if there is one.
     pub(super) fn weighted<'p>(&'p self, powers: Powers, factor: Option<&'p Averages>) -> Weighted<'p> {
         let Powers { of_t, of_c, over_keys } = powers;
         let anchor = move |t: usize, c: usize| match (of_t > 0, over_keys) {
@@ -166,10 +166,10 @@ impl Pattern {
     }
 }
 
-/// Σ rate^|a − b| over the keys b, of which there may be none.
+/// Returns Σ rate^|a − b| over the keys b, of which there may be none.
 fn fallen(rate: f64, a: usize, keys: &RangeInclusive<usize>) -> f64 {
     let (start, end) = (*keys.start(), *keys.end());
-    // Σ rate^d over distances from the first on.
+    // Σ rate^d over `count` distances from the first on.
     let sum = |first: usize, count: usize| {
         if rate < 1.0 { rate.powf(first as f64) * (1.0 - rate.powf(count as f64)) / (1.0 - rate) } else { count as f64 }
     };

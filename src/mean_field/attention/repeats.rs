@@ -1,8 +1,8 @@
-//! What ids that repeat make of sums over keys in view, where two tokens with the same id have δ more in common.
+//! The effect of repeated ids on sums over keys in view. The product of two tokens with the same id is larger by δ.
 //!
-//! Ids are drawn independently, π_k the probability that k tokens have the same: sums stray with how often they repeat, and two
-//! queries with the same id see it more often. With e₁ = π₂ − π₂² − 2e₃, e₂ = π₂ − π₃, e₃ = π₃ − π₂², ρ(b, c) = Σ_d≠b W_cd δ_bd and τ =
-//! P(a third has their id | class) − π₂ of each class of pairs
+//! Ids are drawn independently, and π_k is the probability that k tokens have the same id. Sums fluctuate with the
+//! number of repeats, and two queries with the same id see this id more often. Let e₁ = π₂ − π₂² − 2e₃, e₂ = π₂ − π₃,
+//! e₃ = π₃ − π₂² and ρ(b, c) = Σ_d≠b W_cd δ_bd. For each class of pairs, τ = P(a third has their id | class) − π₂.
 //!
 //! ```text
 //! P gains   (W_aa W_cc + W_ac W_ca)(V_class − V) + τ Σ_z≠a,c [(W_aa W_cz + W_ca W_az) δ_az + (W_cc W_az + W_ac W_cz) δ_cz]
@@ -10,14 +10,15 @@
 //! M gains   e₁ (F[W_a², W_c²] + F[W_a W_c, W_a W_c]) + e₃ (Q_ac + Q_ca + 2 Σ_b W_ab W_cb ρ(b, a) ρ(b, c))      Q_ac = Σ_b W_ab² ρ(b, c)²
 //! ```
 //!
-//! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
+//! F[u, v] = Σ u_b δ_bd² v_d. The product of two different ρ is taken as the geometric mean of the squares. Source:
+//! ours.
 
 use super::operators::{Jump, Operators, added, multiplied};
 use super::side::Ahead;
 use crate::mean_field::few::Few;
 use crate::mean_field::positions::Repetition;
 
-/// What repeats add to P of each class, to D at lower points and to X at all points; and how much more tokens with the same id are alike.
+/// The effect of repeated ids: the gain of P in each class and of D, at lower points, and the gain of X at all points.
 pub(super) struct Repeats {
     pub(super) flat: [Vec<f64>; 2],
     pub(super) spread: Vec<f64>,
@@ -26,7 +27,7 @@ pub(super) struct Repeats {
     pub(super) differences: [Few<f64>; 2],
 }
 
-/// δ, its square, and ρ at all points.
+/// δ at the lower points, its limit at every node, and ρ at all points.
 struct Difference {
     lower: Vec<f64>,
     limit: Vec<f64>,
@@ -42,7 +43,7 @@ impl Difference {
         Self { lower, limit, rows }
     }
 
-    /// Σ_b≠d W_ab W_ad δ_bd over Σ_b≠d W_ab W_ad.
+    /// Returns the mean of δ over the pairs of keys in view of every query: Σ_b≠d W_ab W_ad δ_bd over Σ_b≠d W_ab W_ad.
     fn mean(&self, operators: &Operators) -> Few<f64> {
         let sums = operators.with_jump(Jump::Forward, &operators.sums.chart.transposed(&self.rows));
         let pairs = |&most: &f64| if most > 1.0 { most / (most - 1.0) } else { 0.0 };
@@ -66,7 +67,7 @@ impl Repeats {
         let jump = |sum: Jump, f: &[f64]| operators.with_jump(sum, f);
         let transposed = chart.transposed(&squares);
 
-        // N, M: (row c, position a).
+        // N and M are at (row c, position a).
         let crossed = sum_of(&[(together, &jump(Jump::Forward, &rows)), (second, &jump(Jump::Forward, &transposed))]);
         let of_rows = jump(Jump::Squares, &rows);
         let apart = operators.lower(&jump(Jump::Squares, &transposed));
@@ -93,7 +94,7 @@ impl Repeats {
     }
 }
 
-/// What X gains at all points (row a, position c).
+/// Returns the gain of X at all points (row a, position c).
 fn shift(
     operators: &Operators,
     [rows, of_rows]: [&[f64]; 2],
@@ -104,7 +105,7 @@ fn shift(
     let diagonals: Vec<usize> = chart.diagonals().collect();
     let both = |f: &[f64]| operators.with_jump(Jump::Both, f);
     let (of_squares, of_alone, own_rows) = (both(squares), both(alone), both(rows));
-    // Σ_b W_ab² ρ(b, c)² and Σ_b W_ab ρ(b, c)², (row a, position c).
+    // Σ_b W_ab² ρ(b, c)² and Σ_b W_ab ρ(b, c)² are at (row a, position c).
     let by_square = chart.transposed(of_rows);
     let by_weight = chart.transposed(&operators.with_jump(Jump::Forward, rows));
     let product = |of: &[f64], place: usize| root(of[diagonals[chart.points[place].0]] * of[place]);
@@ -116,7 +117,7 @@ fn shift(
     (0..chart.points.len()).map(at).collect()
 }
 
-/// What P gains in each class, at lower points.
+/// Returns the gain of P in each class, at lower points.
 fn flat(operators: &Operators, difference: &Difference, ids: &Repetition) -> [Vec<f64>; 2] {
     let chart = &operators.sums.chart;
     let [rows, transposed] = [&difference.rows, &chart.transposed(&difference.rows)].map(|all| operators.lower(all));

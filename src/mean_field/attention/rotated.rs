@@ -1,6 +1,7 @@
-//! What rotated queries and keys have in common: scores know of the distance alone, Cov(s_ab, s_cd) = v Q_ac K_bd κ((a − c) − (b − d)).
+//! Covariances of scores with rotated queries and keys, which depend on the distance alone: Cov(s_ab, s_cd) = v
+//! Q_ac K_bd κ((a − c) − (b − d)).
 //!
-//! With K = K_o [b = d] + K_s, K_s smooth, likewise V, and sums R'(b, c) of κ(b − d) K_s,
+//! Let K = K_o [b = d] + K_s with smooth K_s, and V likewise. R'(b, c) denotes sums of κ(b − d) K_s:
 //!
 //! ```text
 //! P', F      their own parts times κ(a − c); the others are sums of κ(b − d), as if a were c
@@ -9,9 +10,10 @@
 //! C(V, N)    before the rotation of keys b, b': own parts of N times κ(b − b'), those of V times ψ, of queries in place of keys
 //! ```
 //!
-//! exact where K_s, V_s and N_s are constant and weights are 1/Z: both ranges of distances to the query run from 0, as positions do.
+//! These are exact where K_s, V_s and N_s are constant and weights are 1/Z, because both ranges of distances to the
+//! query run from 0, as positions do.
 //!
-//! Assumption: gradients at values take products of cosines, κ(a − c) κ(b − d) for pairs of queries. Source: ours.
+//! Assumption: gradients at values take products of cosines, κ(a − c) κ(b − d), for pairs of queries. Source: ours.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -22,13 +24,15 @@ use super::pattern::{Pattern, Powers};
 use crate::mean_field::positions::{Averages, Chart, Sum};
 use crate::mean_field::rotation::{Rotation, Turn};
 
-/// Sums of keys and queries that are turned by one rule, through one mask.
+/// Sums over keys and queries that are rotated by one rule, through one mask.
 #[derive(Debug)]
 pub(crate) struct RotatedSums {
-    /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
+    /// Σ_b W_cb κ(t − b) f(t, b).
     forward: Sum,
+    /// Σ_b W_bc κ(t − b) f(t, b).
     backward: Sum,
-    /// ψ of queries and of keys at all points: κ between what both of a pair see and what the first sees, over that of a distance of 0.
+    /// ψ for pairs of queries and for pairs of keys, at all points: Σ κ between the tokens in view of both and the
+    /// tokens in view of the first, over its value at a distance of 0.
     shared: [Vec<f64>; 2],
 }
 
@@ -45,20 +49,22 @@ impl RotatedSums {
     }
 }
 
-/// Keys and queries of an attention that are rotated.
+/// The rotation of the keys and queries of an attention, and sums with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotated {
     rotation: Rotation,
-    /// Of every rule of the rotation.
+    /// The sums of every rule of the rotation.
     sums: Vec<Arc<RotatedSums>>,
-    /// κ at all points and at the lower ones, averaged over the distances that a point stands for, and ψ of queries and of keys.
+    /// κ at all points, averaged over the distances that a point represents.
     pub(super) at_points: Vec<f64>,
+    /// κ at the lower points, averaged in the same way.
     pub(super) at_lower_points: Vec<f64>,
+    /// ψ for pairs of queries and for pairs of keys, at all points.
     pub(super) shared: [Vec<f64>; 2],
 }
 
 impl Rotated {
-    /// With the sums of every rule of the rotation.
+    /// Combines the sums of every rule of the rotation.
     pub(crate) fn new(chart: &Chart, rotation: Rotation, sums: Vec<Arc<RotatedSums>>) -> Self {
         let lower: Vec<f64> = (0..chart.lower.len()).map(|point| rotation.at(point)).collect();
         let shared = [0, 1].map(|side| {
@@ -71,18 +77,18 @@ impl Rotated {
         Self { at_points: chart.all(&lower), at_lower_points: lower, shared, rotation, sums }
     }
 
-    /// Σ_b W_cb κ(t − b) f(t, b), from the sum without κ.
+    /// Returns Σ_b W_cb κ(t − b) f(t, b); `still` is the sum without κ.
     pub(super) fn over_keys(&self, f: &[f64], still: &Sum) -> Vec<f64> {
         self.mixed(f, still, |sums| &sums.forward)
     }
 
-    /// Σ_b W_bc κ(t − b) f(t, b), from the sum without κ.
+    /// Returns Σ_b W_bc κ(t − b) f(t, b); `still` is the sum without κ.
     pub(super) fn over_queries(&self, f: &[f64], still: &Sum) -> Vec<f64> {
         self.mixed(f, still, |sums| &sums.backward)
     }
 
     fn mixed(&self, f: &[f64], still: &Sum, turned: impl Fn(&RotatedSums) -> &Sum) -> Vec<f64> {
-        /// Of rounding.
+        /// Largest share that is a rounding error.
         const NOTHING: f64 = 1e-12;
         let rest = self.rotation.still();
         let parts = self.rotation.rules().zip(&self.sums).map(|((share, _), sums)| (*share, turned(sums)));
@@ -95,7 +101,7 @@ impl Rotated {
     }
 }
 
-/// Σ_s κ over stretches of keys: κ of distances from −length to length, summed twice.
+/// Sums of κ over two ranges of positions, from κ at distances from −length to length, summed twice.
 struct DoubleSums(Vec<f64>);
 
 impl DoubleSums {
@@ -110,7 +116,7 @@ impl DoubleSums {
         Self(sums.collect())
     }
 
-    /// Σ κ(distance + d − b) over d in one range and b in another.
+    /// Returns Σ κ(distance + d − b) over d in one range and b in another.
     fn over(&self, distance: isize, first: &RangeInclusive<usize>, second: &RangeInclusive<usize>) -> f64 {
         let middle = (self.0.len() / 2) as isize;
         let up_to = |distance: isize| self.0.get((middle + distance) as usize).copied().unwrap_or(0.0);
@@ -120,7 +126,7 @@ impl DoubleSums {
     }
 }
 
-/// ψ at all points, (row c, position a).
+/// Returns ψ at all points (row c, position a).
 fn shared(chart: &Chart, pattern: &Pattern, sums: &DoubleSums, over_keys: bool) -> Vec<f64> {
     let at = |&(node, a): &(usize, usize)| {
         let c = chart.nodes()[node];

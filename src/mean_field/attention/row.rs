@@ -1,6 +1,7 @@
-//! The row of a query, whose keys have a part of their own and one that near keys have in common.
+//! The row of a query, whose keys have a part of their own and a part that near keys have in common.
 //!
-//! With D_s, s and s' for D, tr and tr' of the smooth parts of keys and values alone, it is like two rows of equal keys:
+//! Let D_s, s and s' be D, tr and tr' of the smooth parts of keys and values alone. The row is like two rows of equal
+//! keys:
 //!
 //! ```text
 //! own      n = 1 + (tr tr' − s s')/(D − D_s)      w = v Q_aa tr n/(n − 1)      which is n = Z_a where ids do not repeat
@@ -8,7 +9,8 @@
 //! D σ = (D − D_s) σ_own + D_s σ_smooth            D τ likewise, of a query and of pairs; ΣA² as the own row has it
 //! ```
 //!
-//! Own parts alone make k equal keys, a smooth part alone a few: each is exact in its limit of many keys.
+//! Own parts alone are like k equal keys and a smooth part alone is like a few. Each row is exact in its limit of many
+//! keys.
 //!
 //! Assumption: σ and τ of one part hardly depend on the other. Source: ours.
 
@@ -18,21 +20,26 @@ use crate::mean_field::softmax::{Row, Rows};
 
 /// The keys that queries see.
 pub(super) struct Keys {
-    /// n of own parts of every query.
+    /// n of the own parts, of every query.
     own: Few<f64>,
     smooth: Option<SmoothKeys>,
 }
 
-/// n, s and D_s/D of every query, and D_s/D at the points of a class of pairs.
+/// The smooth parts of keys.
 struct SmoothKeys {
+    /// n of every query.
     keys: Few<f64>,
+    /// s of every query.
     trace: Few<f64>,
+    /// D_s/D of every query.
     share: Few<f64>,
+    /// D_s/D at the points of a class of pairs.
     share_of_pairs: Few<f64>,
 }
 
 impl Keys {
-    /// From what is of all parts, and of smooth ones if there are, of so many keys in view.
+    /// Builds the keys from the moments of all parts and, if there are any, of smooth parts; `most` is the number of
+    /// keys in view.
     pub(super) fn new(all: &Moments, smooth: Option<Smooth>, most: &[f64]) -> Self {
         let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None } };
         let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
@@ -42,7 +49,7 @@ impl Keys {
         Self { own: own.keys(most), smooth: Some(smooth) }
     }
 
-    /// The row of a query, from the variance of its scores per E k² and tr.
+    /// Returns the row of a query, from the variance of its scores per E k² and tr.
     pub(super) fn row(&self, node: usize, score: f64, trace: f64) -> QueryRow {
         let own = equal_keys(self.own[node], score, trace);
         let smooth = self.smooth.as_ref().filter(|of| of.share[node] > 0.0 && of.trace[node] > 0.0);
@@ -53,7 +60,7 @@ impl Keys {
         QueryRow { own, smooth }
     }
 
-    /// σ and τ of two queries at a point.
+    /// Returns σ and τ of two queries at a point.
     pub(super) fn with(&self, point: usize, [a, c]: [&QueryRow; 2], correlation: f64) -> [f64; 2] {
         let own = a.own.with(&c.own, correlation);
         let (Some(smooth), Some(of_a), Some(of_c)) = (&self.smooth, &a.smooth, &c.smooth) else { return own };
@@ -63,7 +70,7 @@ impl Keys {
     }
 }
 
-/// A row of so many keys, from the variance of its scores per E k² and tr.
+/// Returns a row of `keys` equal keys, from the variance of its scores per E k² and tr.
 fn equal_keys(keys: f64, score: f64, trace: f64) -> Row {
     if keys <= 1.0 + 1e-9 || trace <= 0.0 {
         return Row::constant(keys);
@@ -71,7 +78,7 @@ fn equal_keys(keys: f64, score: f64, trace: f64) -> Row {
     Rows::row(keys, score * trace * keys / (keys - 1.0))
 }
 
-/// The row of a query.
+/// The row of a query: the row of own parts, and the row of smooth parts if there are any.
 pub(super) struct QueryRow {
     pub(super) own: Row,
     pub(super) smooth: Option<Box<SmoothRow>>,
@@ -99,12 +106,12 @@ impl QueryRow {
         self.mixed(|row| row.passed)
     }
 
-    /// The factor on the shift of the mean row from flat.
+    /// The factor on the shift of the mean row from the flat one.
     pub(super) fn shift(&self) -> f64 {
         self.mixed(|row| row.shift)
     }
 
-    /// σ(1) and τ(1) of a single key beyond those of the row.
+    /// σ(1) and τ(1) of a single key, minus their values for the row.
     pub(super) fn single_key(&self) -> [f64; 2] {
         [self.own.single_key[0] - self.own.squares, self.own.single_key[1] - self.own.passed]
     }
@@ -114,7 +121,7 @@ impl QueryRow {
         self.smooth.as_ref().map_or(0.0, |smooth| smooth.row.variance * smooth.share)
     }
 
-    /// Σ_b E A_b² over that of scores that do not differ.
+    /// Σ_b E A_b² over its value for equal scores.
     pub(super) fn sharper(&self) -> f64 {
         self.own.sharper()
     }
@@ -132,8 +139,8 @@ mod tests {
         factors: [[f64; 2]; 2],
     }
 
-    /// Of the last of 64 queries in K = I + 30 M Mᵀ with a diagonal of 1, M the mean over those before, and of keys that are rotated by 32
-    /// angles; factors sampled with NumPy (40 000 rows): ± 0.2 %.
+    /// The last of 64 queries in K = I + 30 M Mᵀ with a diagonal of 1, where M is the mean over the tokens before; in
+    /// the second entry keys are rotated by 32 angles. The factors were sampled with NumPy (40 000 rows): ± 0.2 %.
     const SAMPLED: [Sampled; 2] = [
         Sampled {
             traces: [0.65663, 0.65663],
@@ -166,7 +173,7 @@ mod tests {
                 let row = keys.row(0, variance, key);
                 approx::assert_relative_eq!(row.squares(), squares, max_relative = tolerance);
                 approx::assert_relative_eq!(row.passed(), passed, max_relative = tolerance);
-                // A query and itself.
+                // The pair is a query and itself.
                 let [value, gradient] = keys.with(0, [&row, &row], 1.0);
                 approx::assert_relative_eq!(value, row.squares(), max_relative = 1e-9);
                 approx::assert_relative_eq!(gradient, row.passed(), max_relative = 1e-9);

@@ -1,4 +1,4 @@
-//! Scores s = cap(scale q·k): their variance, and how they follow what is before the cap.
+//! Scores s = cap(scale q·k): their variance, and the mean square slope of the cap.
 //!
 //! ```text
 //! v = scale² d_head                   of raw scores, per E q² E k²
@@ -20,7 +20,7 @@ use crate::quadrature::gaussian_nodes;
 pub(crate) struct Scores {
     /// Var s per E q² E k².
     pub(super) factor: f64,
-    /// The same in the units of both kernels.
+    /// Var s per E q² E k², where these are in the units of both kernels.
     pub(crate) variance: f64,
     /// E cap'².
     pub(crate) slope: f64,
@@ -48,13 +48,14 @@ impl Scores {
     }
 }
 
-/// What the parts of queries and keys have of the variance of scores, over that of parts that are alike.
+/// The contribution of each part of queries and keys to the variance of scores, relative to the total for parts with
+/// equal second moments.
 fn shares(query: &Signal, key: &Signal) -> Vec<f64> {
     let (Some(query), Some(key)) = (&query.parts, &key.parts) else { return vec![1.0] };
     query.iter().zip(key.iter()).map(|(q, k)| q.squares * k.squares / q.features).collect()
 }
 
-/// The rotation that scores know of.
+/// The rotation that scores depend on; `None` if nothing is rotated.
 pub(crate) fn rotation(query: &Signal, key: &Signal) -> Option<Rotation> {
     match &query.parts {
         Some(parts) => {
@@ -65,10 +66,10 @@ pub(crate) fn rotation(query: &Signal, key: &Signal) -> Option<Rotation> {
     }
 }
 
-/// Beyond, a row has one key.
+/// Largest ln of the units of both kernels; beyond it, one key has all the weight of a row.
 const LARGEST_LN_UNIT: f64 = 400.0;
 
-/// Var tanh(s)/Var s and E tanh'(s)² of s ~ N(0, `std`²).
+/// Returns Var tanh(s)/Var s and E tanh'(s)² for s ~ N(0, `std`²).
 fn capped(std: f64) -> [f64; 2] {
     if std < 1e-8 {
         return [1.0; 2];

@@ -1,36 +1,39 @@
-//! What queries see: P and X, averages of values over the mean row; D and tr; and how many keys.
+//! Statistics of the keys and values in view of queries: P and X, which average values over the mean row, D and tr, and
+//! the number of keys.
 //!
-//! D_ac = Σ_bd W_ab W_cd K̃_bd V_bd, K̃ = K less its averages by rows a and c: v Q_ac D_ac is what scores add to E z_a z_c to first order.
+//! D_ac = Σ_bd W_ab W_cd K̃_bd V_bd, where K̃ is K minus its averages by rows a and c. To first order, v Q_ac D_ac is
+//! the contribution of scores to E z_a z_c.
 
 use super::groups::KeyGroups;
 use super::row::{Keys, QueryRow};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// What the mean row makes of values.
+/// Averages of values over the mean row.
 pub(super) struct Mean {
     /// P.
     pub(super) flat: Kernel,
-    /// X: of a query, and of pairs X_ac and X_ca.
+    /// X_ac and X_ca; both have X_aa of every query.
     pub(super) shift: [Kernel; 2],
 }
 
-/// What queries see.
+/// Statistics of the keys and values in view of queries.
 pub(super) struct Seen {
     /// D.
     pub(super) spread: Turned,
     pub(super) keys: Keys,
     /// tr of every query.
     pub(super) trace: Few<f64>,
-    /// Σ_b W V_bb and Σ_b W².
+    /// Σ_b W V_bb of every query.
     pub(super) square: Few<f64>,
+    /// Σ_b W² of every query.
     pub(super) single: Few<f64>,
     /// Σ_b W_ab W_cb at the points of a class of pairs.
     pub(super) shared: Few<f64>,
     pub(super) groups: Option<KeyGroups>,
 }
 
-/// The kernel of a signal behind its rotation, and before it if there is one.
+/// The kernel of a signal after its rotation, and before the rotation if there is one.
 pub(super) struct Turned {
     pub(super) behind: Kernel,
     pub(super) before: Option<Kernel>,
@@ -43,7 +46,7 @@ impl Turned {
 }
 
 impl Seen {
-    /// The row of a query whose scores have this variance per E k².
+    /// Returns the row of a query whose scores have this variance per E k².
     pub(super) fn row(&self, node: usize, score: f64) -> QueryRow {
         let row = self.keys.row(node, score, self.trace[node]);
         match &self.groups {
@@ -55,9 +58,9 @@ impl Seen {
         }
     }
 
-    /// Σ_b E A_b² of a query.
+    /// Returns Σ_b E A_b² of a query.
     pub(super) fn single(&self, node: usize, row: &QueryRow) -> f64 {
-        // One at most, which interpolated factors may miss.
+        // The sum is at most 1, which interpolated factors may exceed.
         (row.sharper() * self.single[node]).clamp(0.0, 1.0)
     }
 }

@@ -1,39 +1,43 @@
-//! What queries see of keys, or of values, through a mask: sums and averages of their kernel.
+//! Sums and averages of the kernel of keys, or of values, through a mask.
 //!
-//! A constant in the kernel of values, or of keys that are not rotated, cancels in all sums but P. The mean over pairs is subtracted first:
-//! at correlations near 1 the error of the sums would exceed their difference.
+//! A constant in the kernel of values, or of keys that are not rotated, cancels in all sums but P. The mean over pairs
+//! is subtracted first: at correlations near 1 the error of the sums would exceed their difference.
 
 use super::operators::{Operators, added, scaled};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// Keys or values: kernel, own part, R and P, less what pairs have in common.
+/// Keys or values: kernel, own part, R and P, after subtraction of the common part of pairs.
 pub(super) struct Side {
     pub(super) kernel: Kernel,
+    /// The common part that is subtracted.
     pub(super) common: f64,
     pub(super) own: Few<f64>,
-    /// R at all points, (row b, position c).
+    /// R at all points (row b, position c).
     pub(super) rows: Vec<f64>,
-    /// P at lower points and of every query.
+    /// P at lower points.
     pub(super) averages: Vec<f64>,
+    /// P of every query.
     pub(super) own_averages: Few<f64>,
     pub(super) is_key: bool,
 }
 
-/// The same with what the forward pass alone needs.
+/// A side with the sums that only the forward pass needs.
 pub(super) struct Ahead {
     pub(super) side: Side,
     pub(super) own_at_second: Vec<f64>,
     /// R transposed.
     pub(super) transposed: Vec<f64>,
-    /// What P has from pairs of different tokens, and from tokens themselves where they meet at one place.
+    /// The part of P from pairs of different tokens, at lower points.
     pub(super) smooth: Vec<f64>,
+    /// The part of P from tokens with themselves, for queries at one place.
     pub(super) own_sums: Vec<f64>,
+    /// tr of every query.
     pub(super) trace: Few<f64>,
 }
 
 impl Ahead {
-    /// Of keys, which may be rotated, or of values.
+    /// Computes the sums of keys, which may be rotated, or of values.
     pub(super) fn new(operators: &Operators, kernel: &Kernel, is_key: bool) -> Self {
         let positions = &kernel.positions;
         let common = if is_key && operators.rotated.is_some() { 0.0 } else { operators.common(kernel) };
@@ -50,7 +54,7 @@ impl Ahead {
         let rotated = operators.rotated.as_ref().filter(|_| is_key);
         let averages = rotated.map_or(at_rest, |by| added(&smooth, &scaled(&own_sums, &by.at_lower_points)));
         let square = operators.sums.average.of(&kernel.own);
-        // Of one key all is known.
+        // tr is 0 if one key is in view.
         let trace = square.iter().zip(&own_averages).zip(&operators.sums.most);
         let trace = trace.map(|((&square, &own), &most)| if most < 1.5 { 0.0 } else { square - own }).collect();
         let own_at_second = operators.at_second(&own);

@@ -1,14 +1,14 @@
-//! A few slopes that stand for those of all heads (ALiBi).
+//! A few slopes that represent the slopes of all heads (ALiBi).
 //!
-//! Averages over heads of smooth functions of ln slope: the n-point Gauss rule of the discrete measure of the heads, from the
-//! Jacobi matrix that Lanczos' recursion gives (Golub & Welsch 1969).
+//! Averages over heads of smooth functions of ln slope are computed by the n-point Gauss rule of the discrete measure
+//! of the heads. The rule follows from the Jacobi matrix of Lanczos' recursion (Golub & Welsch 1969).
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
-/// How many stand for all.
+/// The largest number of slopes that represent all heads.
 const MOST: usize = 6;
 
-/// Shares and slopes.
+/// Returns a few slopes, as pairs of the share of the heads and the slope.
 pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
     let count = slopes.len();
     let logarithms = DVector::from_iterator(count, slopes.iter().map(|slope| slope.ln()));
@@ -17,7 +17,7 @@ pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
     for step in 0..MOST.min(count) {
         let moved = logarithms.component_mul(&basis[step]);
         diagonal.push(basis[step].dot(&moved));
-        // Orthogonal to all before, for rounding too.
+        // The vector is made orthogonal to all before it, twice because of rounding.
         let rest = basis.iter().fold(moved, |rest, known| &rest - known * known.dot(&rest));
         let rest = basis.iter().fold(rest, |rest, known| &rest - known * known.dot(&rest));
         let norm = rest.norm();
@@ -41,7 +41,7 @@ pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// Of a few slopes each is one; of many moments of ln slope up to the eleventh are exact.
+    /// A few slopes are returned as they are. For many, moments of ln slope up to the eleventh are exact.
     #[test]
     fn few_slopes_have_the_moments_of_all() {
         for count in [1, 4, 16, 112] {

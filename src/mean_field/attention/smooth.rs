@@ -1,6 +1,8 @@
-//! Smooth parts of keys and of values, what near ones have in common: D and tr ([`super::masked`]) with own parts V_bb − lim V_bd set to zero.
+//! Smooth parts of keys and of values, which near tokens have in common: D and tr ([`super::masked`]) with the own
+//! parts V_bb − lim V_bd set to zero.
 //!
-//! Where ids are given, what tokens with one id have in common beyond others is subtracted first: it is not smooth. Source: ours.
+//! If ids are given, the excess covariance of tokens with the same id is subtracted first, because it is not smooth.
+//! Source: ours.
 
 use super::groups::without_same_ids;
 use super::operators::{Operators, added, multiplied};
@@ -15,7 +17,7 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// 1 + tr tr'/D of every query, between 1 and `most`.
+    /// Returns 1 + tr tr'/D of every query, between 1 and `most`.
     pub(super) fn keys(&self, most: &[f64]) -> Few<f64> {
         let keys = |((&traces, &spread), &most): ((&f64, &f64), &f64)| {
             if most < 1.5 || spread <= 0.0 || traces <= 0.0 {
@@ -27,17 +29,17 @@ impl Moments {
     }
 }
 
-/// What queries see of smooth parts.
+/// Statistics of the smooth parts in view of queries.
 pub(super) struct Smooth {
     pub(super) moments: Moments,
     /// tr of keys.
     pub(super) trace: Few<f64>,
-    /// The share of D that they have at the points of a class of pairs.
+    /// D of smooth parts over D of all parts, at the points of a class of pairs.
     pub(super) shares: Few<f64>,
 }
 
 impl Smooth {
-    /// From D of all parts.
+    /// Computes the statistics of smooth parts; `all` is D of all parts.
     pub(super) fn new(operators: &Operators, [key, value]: [&Ahead; 2], all: &Kernel) -> Self {
         let positions = &key.side.kernel.positions;
         let ids_repeat = positions.given.as_ref().is_some_and(|given| given.repetition.same() > 0.0);
@@ -70,7 +72,7 @@ impl Smooth {
     }
 }
 
-/// `part`/`all` between 0 and 1.
+/// Returns `part`/`all`, between 0 and 1.
 pub(super) fn share(part: f64, all: f64) -> f64 {
     if part > 0.0 && all > 0.0 { (part / all).clamp(0.0, 1.0) } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! Which keys queries see.
+//! Views of heads: the keys that queries see.
 
 use super::everywhere::Everywhere;
 use super::masked::Masked;
@@ -6,23 +6,23 @@ use super::operators::Operators;
 use super::seen::{Mean, Seen};
 use crate::mean_field::kernel::Kernel;
 
-/// Which keys a query sees.
+/// The keys that a query sees.
 #[derive(Clone, Debug)]
 pub(crate) enum View {
-    /// All.
+    /// All keys.
     Everywhere,
-    /// Those that a mask lets it, on the chart of both.
+    /// The keys that a mask allows, on the chart of queries and keys.
     Masked(Operators),
 }
 
-/// What the way back needs.
+/// The state that the backward pass needs.
 pub(super) enum Back {
     Everywhere(Box<Everywhere>),
     Masked(Box<Masked>),
 }
 
 impl View {
-    /// Of an attention with this mask.
+    /// Returns the averages over the mean row, the statistics of the keys in view, and the state for the backward pass.
     pub(super) fn see(&self, queries: &Kernel, key: &Kernel, value: &Kernel) -> (Mean, Seen, Back) {
         match self {
             Self::Everywhere => {
@@ -36,7 +36,7 @@ impl View {
         }
     }
 
-    /// What two queries have in common at a point beyond their correlation: κ of those that are rotated.
+    /// κ of two queries at a point, the factor of their rotation on their correlation; 1 without a rotation.
     pub(super) fn rotation(&self, point: usize) -> f64 {
         match self {
             Self::Everywhere => 1.0,

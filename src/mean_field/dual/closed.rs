@@ -1,15 +1,15 @@
 //! E φ(u) φ(v) and E φ'(u) φ'(v) for jointly Gaussian u, v.
 //!
-//! Closed forms where they exist: ReLU family (Cho & Saul 2009, arc-cosine kernels of order 0–2),
-//! erf (Williams 1997), GELU (two steps of Stein's lemma on u Φ(u) v Φ(v), unequal variances
-//! included; equal variances: Tsuchida et al. 2021). Everything else by Mehler's series Σ a_k² c^k
-//! over the Hermite coefficients of φ (`series.rs`).
+//! Closed forms exist for the ReLU family (Cho & Saul 2009, arc-cosine kernels of order 0–2), erf (Williams 1997) and
+//! GELU (two steps of Stein's lemma on u Φ(u) v Φ(v), unequal variances included; equal variances: Tsuchida et al.
+//! 2021). All other activations use Mehler's series Σ a_k² c^k over the Hermite coefficients of φ (`series.rs`).
 
 use std::f64::consts::PI;
 
 use sigprop_stack::Activation;
 
-/// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
+/// Returns E φ(u) φ(v) and E φ'(u) φ'(v) in closed form, for u and v with variances `q` and correlation `c`; `None` if
+/// φ has none.
 pub(crate) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
     let c = c.clamp(-1.0, 1.0);
     let scale = (q[0] * q[1]).sqrt();
@@ -52,13 +52,14 @@ pub(crate) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
     }
 }
 
-/// √(1 − c²).
+/// Returns √(1 − c²).
 fn sine(c: f64) -> f64 {
     let square = -(c * c) + 1.0;
     if square > 0.0 { square.sqrt() } else { 0.0 }
 }
 
-/// φ(x) = slope·x + (1 − slope)·max(x, 0).
+/// Returns both expectations for φ(x) = slope·x + (1 − slope)·max(x, 0), where `scale` is the root of both variances'
+/// product.
 fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
     let step = (-c.acos() + PI) / (2.0 * PI);
     let relu = sine(c) / (2.0 * PI) + c * step;
@@ -97,8 +98,8 @@ mod tests {
         }
     }
 
-    /// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, with
-    /// which averages over the other vary no faster than φ.
+    /// Returns E φ(u) φ(v) and E φ'(u) φ'(v) by quadrature in two dimensions, for u and v with variances `q`. The outer
+    /// integral is over the wider variable: averages over the other one vary with it no faster than φ.
     fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
         let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
         let own = scale_v * (1.0 - c * c).max(0.0).sqrt();

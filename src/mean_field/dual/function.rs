@@ -1,4 +1,4 @@
-//! φ and φ' in f64.
+//! Activations φ and their derivatives φ' in f64.
 
 use libm::{erf, exp, expm1, log1p, tanh};
 use sigprop_stack::Activation;
@@ -7,12 +7,12 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 pub(crate) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
-/// α and β of xIELU at the start (Huang and Schlag 2024, arXiv 2411.13010).
+/// Initial α and β of xIELU (Huang and Schlag 2024, arXiv 2411.13010).
 const XIELU: (f64, f64) = (0.8, 0.5);
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 pub(crate) const QUICK_GELU_SLOPE: f64 = 1.702;
 
-/// The bits of an activation: its discriminant and its slope.
+/// Key of an activation: its discriminant and the bits of its slope.
 pub(crate) type Words = (std::mem::Discriminant<Activation>, u64);
 
 pub(crate) fn words(activation: Activation) -> Words {
@@ -20,7 +20,7 @@ pub(crate) fn words(activation: Activation) -> Words {
     (std::mem::discriminant(&activation), slope.to_bits())
 }
 
-/// φ(x) and φ'(x).
+/// Returns φ(x) and φ'(x).
 pub(crate) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
     match activation {
         Activation::Identity => (x, 1.0),
@@ -92,19 +92,19 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// Whether φ(−x) = −φ(x): its mean is zero, not what rounding leaves of it.
+/// Returns true if φ(−x) = −φ(x). The mean of φ is then exactly zero, not a rounding error.
 pub(crate) fn is_odd(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Tanh | Activation::Erf)
 }
 
-/// How moments scale: E φ(s x)² → s^(2 value) E φ(x)² and E φ'(s x)² → s^(2 derivative) E φ'(x)².
+/// Degrees by which moments scale: E φ(s x)² → s^(2 value) E φ(x)² and E φ'(s x)² → s^(2 derivative) E φ'(x)².
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Degrees {
     pub(crate) value: f64,
     pub(crate) derivative: f64,
 }
 
-/// The degrees of an activation that is homogeneous at every scale.
+/// Returns the degrees of an activation that is homogeneous at every scale; `None` for others.
 pub(crate) fn homogeneous(activation: Activation) -> Option<Degrees> {
     match activation {
         Activation::Identity | Activation::Relu | Activation::LeakyRelu { .. } => {
@@ -128,13 +128,13 @@ pub(crate) fn homogeneous(activation: Activation) -> Option<Degrees> {
     }
 }
 
-/// The degrees for s → 0.
+/// Returns the degrees for s → 0.
 pub(crate) fn small_degrees(activation: Activation) -> Degrees {
     let constant = value_and_derivative(activation, 0.0).0.abs() > 0.0;
     Degrees { value: if constant { 0.0 } else { 1.0 }, derivative: 0.0 }
 }
 
-/// The degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
+/// Returns the degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
 pub(crate) fn large_degrees(activation: Activation) -> Degrees {
     match activation {
         Activation::Tanh | Activation::Erf | Activation::Sigmoid | Activation::Relu6 => {

@@ -1,12 +1,13 @@
-//! Dual activations: E φ(u) φ(v) of Gaussians u and v, and the same of φ' and of φ'(u)u.
+//! Dual activations: E φ(u) φ(v) for Gaussian u and v, and the same expectation for φ' and for φ'(u)u.
 //!
-//! With φ(σz) = Σ_n α_n(σ) h_n(z), h_n the normalised Hermite polynomials, and correlation ρ (Mehler 1866)
+//! With φ(σz) = Σ_n α_n(σ) h_n(z), where h_n are the normalised Hermite polynomials, and correlation ρ (Mehler 1866)
 //!
 //! ```text
 //! E φ(u) φ(v) = Σ α_n(σ_u) α_n(σ_v) ρⁿ      σ_u σ_v E φ'φ' = d/dρ of it      E φ'(u)u φ'(v)v: dα_n/d ln σ in place of α_n
 //! ```
 //!
-//! or closed forms (`closed.rs`); own moments and α_n by quadrature ([`table`]).
+//! Some activations have closed forms (`closed.rs`). Second moments of single tokens and α_n are computed by quadrature
+//! ([`table`]).
 //!
 //! Source: Daniely et al. 2016; closed forms: Cho & Saul 2009.
 
@@ -34,13 +35,13 @@ use super::signal::Signal;
 pub(crate) struct Dual(Arc<Table>);
 
 impl Dual {
-    /// With a table of its own.
+    /// Returns the dual of an activation with an empty table.
     pub(crate) fn new(activation: Activation) -> Self {
         Self(Arc::new(Table::new(activation)))
     }
 
-    /// The unit of x that is looked up, and ln of the units of φ² and φ'² where it is another: beyond the scales of tables φ is
-    /// a power.
+    /// Returns the unit of x for table look-ups, and ln of the units of φ² and φ'² that remain. Beyond the scales of
+    /// the tables φ is a power of x, and so is a homogeneous φ everywhere.
     fn units(&self, ln_unit: f64) -> (f64, [f64; 2]) {
         const ENDS: [f64; 2] = [-60.0, 40.0];
         let inside = ln_unit.clamp(ENDS[0], ENDS[1]);
@@ -52,7 +53,7 @@ impl Dual {
         (inside.exp(), [value, derivative].map(|degree| degree * (ln_unit - inside)))
     }
 
-    /// Moments of φ and φ' of arguments with this variance: E φ, E φ², E φ'² and E (uφ')².
+    /// Returns E φ, E φ², E φ'² and E (uφ')² for an argument u with this variance.
     fn moments(&self, variance: f64) -> [f64; 4] {
         let Some(Degrees { value, derivative }) = homogeneous(self.0.activation) else {
             let at = self.0.at(variance);
@@ -71,7 +72,7 @@ impl Dual {
         ]
     }
 
-    /// A function of both tokens at all points.
+    /// Returns the expectation of a function `of` both tokens, at all points.
     fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64, of: Of) -> Few<f64> {
         let activation = self.0.activation;
         if homogeneous(activation).is_none() && (matches!(of, Of::Slopes) || !is_closed(activation)) {
@@ -90,10 +91,12 @@ impl Dual {
         })
     }
 
-    /// A function of both tokens of a signal, whose entries are Gaussian or the direction of Gaussian ones.
+    /// Returns the expectation of a function `of` both tokens of a signal, whose entries are Gaussian or the direction
+    /// of Gaussian vectors.
     ///
-    /// With the length √(χ²/m) of m degrees of freedom put back, F(v) = E f(v χ²/m) at the variance v: f = F − v² F''/m + O(1/m²), here by
-    /// second differences.
+    /// Let f(v) be the expectation for directions and F(v) the one for Gaussian entries, at the variance v. A Gaussian
+    /// vector has the additional length √(χ²/m) of m degrees of freedom: F(v) = E f(v χ²/m). Hence f = F − v²
+    /// F''/m + O(1/m²), here by second differences.
     pub(super) fn of_signal(&self, x: &Signal, of: Of) -> Kernel {
         let gaussian = self.kernel(&x.kernel, of);
         let Some(degrees) = x.length_lost else { return gaussian };
@@ -108,7 +111,7 @@ impl Dual {
         gaussian.with(gaussian.ln_unit, own, pairs)
     }
 
-    /// E φ of a signal at every node, in units of the root of e^`ln_unit`; none of an odd φ.
+    /// Returns E φ of a signal at every node, in units of the root of e^`ln_unit`; `None` if φ is odd.
     pub(super) fn means_of_signal(&self, x: &Signal, ln_unit: f64) -> Option<Few<f64>> {
         let gaussian = self.means(&x.kernel, ln_unit)?;
         let Some(degrees) = x.length_lost else { return Some(gaussian) };
@@ -117,7 +120,7 @@ impl Dual {
         Some(points.map(|((&at, below), above)| without_length([below, at, above], degrees)).collect())
     }
 
-    /// A function of both tokens as a kernel.
+    /// Returns the expectation of a function `of` both tokens for Gaussian entries, as a kernel.
     fn kernel(&self, x: &Kernel, of: Of) -> Kernel {
         let (unit, [ln_values, ln_derivatives]) = self.units(x.ln_unit);
         let variances: Few<f64> = x.own.iter().map(|&own| own * unit).collect();
@@ -138,7 +141,7 @@ impl Dual {
         x.with(ln_unit, variances.iter().map(own).collect(), self.pairs(x, &variances, unit, of))
     }
 
-    /// E φ at every node, in units of the root of e^`ln_unit`; none of an odd φ.
+    /// Returns E φ of Gaussian entries at every node, in units of the root of e^`ln_unit`; `None` if φ is odd.
     fn means(&self, x: &Kernel, ln_unit: f64) -> Option<Few<f64>> {
         let (unit, [ln_values, _]) = self.units(x.ln_unit);
         let unit_of_mean = (0.5 * (ln_values - ln_unit)).exp();
@@ -146,17 +149,18 @@ impl Dual {
         (!function::is_odd(self.0.activation)).then(|| x.own.iter().map(mean).collect())
     }
 
-    /// E (g x)_a (g x)_b of the gradient g at the input x, whose kernel this is.
+    /// Returns E (g x)_a (g x)_b, where `gradient` is the kernel of the gradient g at the input x.
     pub(crate) fn with_signal(&self, x: &Signal, gradient: &Kernel) -> Kernel {
         gradient.times(&self.of_signal(x, Of::Slopes)).over(&self.of_signal(x, Of::Derivatives))
     }
 }
 
-/// Of second differences: how far in v.
+/// Relative step in v of second differences.
 const APART: f64 = 0.25;
 const SIDES: [f64; 2] = [1.0 - APART, 1.0 + APART];
 
-/// f from F below, at and above a variance, without the length of so many degrees of freedom.
+/// Returns f from F below, at and above a variance: F without the fluctuations of a length with these degrees of
+/// freedom.
 fn without_length([below, at, above]: [f64; 3], degrees: f64) -> f64 {
     at - (below - at * 2.0 + above) * (APART * APART * degrees).recip()
 }

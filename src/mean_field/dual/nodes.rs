@@ -1,18 +1,19 @@
-//! Nodes for expectations of an activation over Gaussian arguments: as few as tell it.
+//! Quadrature nodes for expectations of an activation over Gaussian arguments, as few as the precision allows.
 //!
 //! # Formula
 //!
-//! The trapezoidal rule with the step h, E f(z) = h Σ_k f(kh) n(kh) with n the density of N(0, 1), is exact but for
-//! 2 e^(d²/2 − 2πd/h) times what f is on the lines |Im z| = d, if f is analytic between them. Of x = shift + scale·z and
-//! products of up to p = 4 values and derivatives of φ an error of e^−L takes, with σ for the scale,
+//! The trapezoidal rule with the step h is E f(z) = h Σ_k f(kh) n(kh), with n the density of N(0, 1). If f is analytic
+//! between the lines |Im z| = d, its error is 2 e^(d²/2 − 2πd/h) times the size of f on these lines. Let
+//! x = shift + scale·z, and σ the scale. For products of up to p = 4 values and derivatives of φ, an error of e^−L
+//! requires
 //!
 //! ```text
 //! poles at the distance D from the real line                h = 2πd/(L + d²/2), d = ¾ D/σ, √(2L) at most
 //! entire, |φ(x + iy)| growing as e^(r y²/2)                 h = π √(2/(L (1 + p r σ²))), at the best d
 //! ```
 //!
-//! 30 to 100 nodes at the scales of networks, where panels take 150 to 300. Activations that bend, and steps that would
-//! be too short, keep panels.
+//! This takes 30 to 100 nodes at the scales of networks, where panels take 150 to 300. Panels remain in use for
+//! activations with kinks, and where the step would be too short.
 //!
 //! Source: Trefethen & Weideman 2014, The exponentially convergent trapezoidal rule, theorem 5.1.
 
@@ -24,18 +25,18 @@ use sigprop_stack::Activation;
 use super::function::QUICK_GELU_SLOPE;
 use crate::quadrature::{coarse_nodes, gaussian_nodes, trapezoidal_nodes};
 
-/// What an expectation may be off by.
+/// The precision of an expectation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Precision {
-    /// Eleven digits, of terms up to k = 80 of a Hermite series too: of a term like z^k a trapezoid takes
-    /// (2π/h)^k e^(−(2π/h)²/2)/√k! of what there is at 2π/h.
+    /// Eleven digits, also for terms up to k = 80 of a Hermite series. For a term like z^k, the trapezoidal rule adds
+    /// the component of the frequency 2π/h, times (2π/h)^k e^(−(2π/h)²/2)/√k!.
     Series,
-    /// Four.
+    /// Four digits.
     Coarse,
 }
 
 impl Precision {
-    /// L, the largest |z|, the longest step, and how many nodes panels have at least.
+    /// Returns L, the largest |z|, the longest step, and the least number of nodes that panels have.
     fn trapezoid(self) -> (f64, f64, f64, usize) {
         match self {
             Self::Series => (36.0, 10.0, 0.39, 144),
@@ -44,13 +45,13 @@ impl Precision {
     }
 }
 
-/// How φ goes on beside the real line.
+/// The behaviour of φ off the real line.
 enum Beside {
-    /// With poles, or ends of cuts, at this distance.
+    /// φ has poles, or ends of cuts, at this distance.
     Poles(f64),
-    /// Everywhere, growing as e^(r y²/2).
+    /// φ is analytic everywhere and grows as e^(r y²/2), with this r.
     Entire(f64),
-    /// Not at all: it bends.
+    /// φ is not analytic: it has kinks.
     Nothing,
 }
 
@@ -77,19 +78,19 @@ fn beside(activation: Activation) -> Beside {
     }
 }
 
-/// For E f(z), z ~ N(0, 1), f of products of up to four values and derivatives at shift + `scale`·z.
+/// Nodes for E f(z), z ~ N(0, 1), where f is a product of up to four values and derivatives of φ at shift + `scale`·z.
 pub(crate) struct Nodes {
     scale: f64,
     precision: Precision,
-    /// Right whatever the shift.
+    /// Nodes of the trapezoidal rule, valid for every shift; `None` if panels are used.
     trapezoid: Option<Vec<(f64, f64)>>,
 }
 
 impl Nodes {
     pub(crate) fn new(activation: Activation, scale: f64, precision: Precision) -> Self {
-        /// Of values and derivatives.
+        /// The number p of values and derivatives in a product.
         const FACTORS: f64 = 4.0;
-        /// Of the way to the poles.
+        /// Fraction of the distance to the poles.
         const PART: f64 = 0.75;
         let (digits, limit, longest, of_panels) = precision.trapezoid();
         let step = match beside(activation) {
@@ -105,7 +106,7 @@ impl Nodes {
         Self { scale, precision, trapezoid: is_short.then(|| trapezoidal_nodes(step, limit)) }
     }
 
-    /// z and weights, density included.
+    /// Returns the nodes z and their weights, density included.
     pub(crate) fn around(&self, shift: f64) -> Cow<'_, [(f64, f64)]> {
         match (&self.trapezoid, self.precision) {
             (Some(nodes), _) => nodes.into(),
@@ -120,7 +121,8 @@ mod tests {
     use super::super::function::value_and_derivative;
     use super::*;
 
-    /// Beside panels, which know nothing of poles; by shares of the squares' size, for means may vanish.
+    /// The nodes agree with panels, which do not depend on poles. Errors are relative to the size of squares, because
+    /// means may vanish.
     #[test]
     fn few_nodes_tell_what_panels_tell() {
         for activation in Activation::ALL {

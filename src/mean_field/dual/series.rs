@@ -1,7 +1,7 @@
 //! Mehler's series of functions of two Gaussian variables.
 //!
-//! Where φ' jumps by J at zero α_n falls like n^(−7/4) only. That of J max(x, 0) is taken off term by term, and its kernel,
-//! which is known, put back:
+//! Where φ' jumps by J at zero, α_n falls only like n^(−7/4). The series of J max(x, 0) is therefore subtracted term by
+//! term, and its kernel, which is known, is added back:
 //!
 //! ```text
 //! E φφ = J² E r r + Σ (α_n α_n' − J² σ σ' r_n²) ρⁿ      r = max(z, 0), r_0 = 1/√(2π), r_1 = ½, r_n = ± (n − 3)!!/√(2π n!), n even
@@ -29,7 +29,7 @@ pub(in crate::mean_field) enum Of {
     Slopes,
 }
 
-/// r_n².
+/// r_n², the squared coefficients of the ramp max(z, 0).
 static RAMP: LazyLock<[f64; TERMS]> = LazyLock::new(|| {
     let mut squares = [0.0; TERMS];
     [squares[0], squares[1], squares[2]] = [0.5 / PI, 0.25, 0.25 / PI];
@@ -40,7 +40,7 @@ static RAMP: LazyLock<[f64; TERMS]> = LazyLock::new(|| {
     squares
 });
 
-/// The jump of φ' at zero.
+/// Returns the jump of φ' at zero, for activations without a closed form.
 fn jump(activation: Activation) -> f64 {
     match activation {
         Activation::Relu6 => 1.0,
@@ -49,17 +49,17 @@ fn jump(activation: Activation) -> f64 {
     }
 }
 
-/// α_n, or what stands in its place, of all nodes.
+/// The coefficients of a series at all nodes: α_n, or dα_n/d ln σ.
 pub(super) struct Series {
     of: Of,
     jump: f64,
     terms: usize,
-    /// One node after the other.
+    /// `terms` coefficients per node, one node after the other.
     coefficients: Vec<f64>,
 }
 
 impl Series {
-    /// At these variances of the arguments.
+    /// Computes the coefficients for arguments with these variances.
     pub(super) fn new(table: &Table, variances: &[f64], of: Of) -> Self {
         let scales: Few<AtScale<'_>> = variances.iter().map(|&variance| table.at(variance)).collect();
         let terms = scales.iter().map(AtScale::terms).max().unwrap_or(0);
@@ -71,7 +71,8 @@ impl Series {
         Self { of, jump: jump(table.activation), terms, coefficients }
     }
 
-    /// The function at all points of `x`, whose variances these are and whose products are in this unit.
+    /// Returns the function at all points of `x`, which has these `variances` and whose products are in units of
+    /// `unit`.
     pub(super) fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64) -> Few<f64> {
         let mut second = vec![0.0; self.terms];
         x.map_pairs(variances, |point, ends, product| {
@@ -106,11 +107,11 @@ impl Series {
     }
 }
 
-/// The number of terms of a series in powers of ρ that are larger than rounding, at least four: at ρ = 0 the second derivative of a slope
-/// needs the third power.
+/// Returns the number of terms of a series in powers of ρ that are larger than rounding, at least four: at ρ = 0 the
+/// second derivative of a slope needs the third power.
 fn terms(correlation: f64) -> usize {
     const FEWEST: usize = 4;
-    /// Powers of ρ below this are rounding, with room for the factors of derivatives.
+    /// Powers of ρ below this count as rounding, with a margin for the factors of derivatives.
     const ROUNDING: f64 = 1e-20;
     let terms = ROUNDING.ln() / correlation.abs().ln();
     if (0.0..(TERMS - FEWEST) as f64).contains(&terms) { terms.ceil() as usize + FEWEST } else { TERMS }
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn squares_of_the_ramp_add_up_to_a_half() {
-        // The rest falls like n^(−3/2).
+        // The remainder falls like n^(−3/2).
         let sum: f64 = RAMP.iter().sum();
         assert!((sum - 0.5).abs() < 1e-3 && sum < 0.5, "{sum}");
     }
@@ -140,7 +141,8 @@ mod tests {
         }
     }
 
-    /// The terms that are left out at a correlation are rounding there and of fourth order beside it, as second derivatives of slopes need.
+    /// The omitted terms are rounding at a correlation and of fourth order next to it, as second derivatives of slopes
+    /// require.
     #[test]
     fn terms_that_are_left_out_are_rounding() {
         let (table, variance) = (Table::new(Activation::Tanh), 1.3);
@@ -159,8 +161,8 @@ mod tests {
         }
     }
 
-    /// E φ² and E φ'² of the series at ρ = 1, where what is left out is largest, beside those of a quadrature: of φ that bends away
-    /// from zero derivatives are known to less.
+    /// E φ² and E φ'² of the series at ρ = 1, where the omitted terms are largest, agree with quadrature. Derivatives
+    /// are less accurate for φ with kinks away from zero.
     #[test]
     fn series_add_up_to_second_moments() {
         for activation in Activation::ALL {

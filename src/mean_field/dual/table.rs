@@ -1,4 +1,5 @@
-//! Moments of φ(σz) and φ'(σz) and Hermite coefficients of φ(σz), z ~ N(0, 1), by quadrature on a grid of ln σ², cubic between.
+//! Moments of φ(σz) and φ'(σz) and Hermite coefficients of φ(σz), z ~ N(0, 1), by quadrature on a grid of ln σ² with
+//! cubic interpolation.
 
 use std::sync::OnceLock;
 
@@ -7,31 +8,32 @@ use sigprop_stack::Activation;
 use super::function::{Degrees, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::nodes::{Nodes, Precision};
 
-/// Coefficients α_n, n from 0.
+/// The number of coefficients α_n, n from 0.
 pub(super) const TERMS: usize = 80;
-/// Of ln σ² between two rows.
+/// Distance of two rows in ln σ².
 const STEP: f64 = 1.0 / 32.0;
-/// Of ln σ²: beyond, φ is what it is at the end but for a power of σ.
+/// Range of ln σ². Beyond it, moments are those at its end times a power of σ.
 const ENDS: [f64; 2] = [-36.0, 27.0];
 
-/// E φ, E φ², E φ'² and E (zφ')², in this order, before the coefficients.
+/// The number of moments that precede the coefficients: E φ, E φ², E φ'² and E (zφ')², in this order.
 const MOMENTS: usize = 4;
 
-/// The index of the first row, of ln σ² = `FIRST` · `STEP`, and how many there are: two more than those between the ends.
+/// The index of the first row, at ln σ² = `FIRST` · `STEP`, and the number of rows. Cubics need neighbours beyond both
+/// ends.
 const FIRST: i64 = (ENDS[0] / STEP) as i64 - 1;
 const ROWS: usize = ((ENDS[1] - ENDS[0]) / STEP) as usize + 4;
 
-/// One scale.
+/// The moments and coefficients at one scale.
 type Row = [f64; MOMENTS + TERMS];
 
-/// The rows of an activation, integrated when they are first asked for.
+/// The rows of an activation, each integrated when it is first asked for.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) activation: Activation,
     rows: Vec<OnceLock<Box<Row>>>,
 }
 
-/// All numbers of a table at one scale.
+/// The interpolated moments and coefficients at one scale.
 pub(super) struct AtScale<'t> {
     pub(super) mean: f64,
     pub(super) second: f64,
@@ -39,19 +41,19 @@ pub(super) struct AtScale<'t> {
     /// E (zφ')².
     pub(super) slope_second: f64,
     rows: [&'t Row; 4],
-    /// Of the rows, for coefficients.
+    /// Weights of the rows, for coefficients.
     weights: [f64; 4],
-    /// Derivatives of the weights by ln σ.
+    /// Derivatives of the weights with respect to ln σ.
     slopes: [f64; 4],
 }
 
 impl Table {
-    /// An empty table.
+    /// Returns an empty table.
     pub(crate) fn new(activation: Activation) -> Self {
         Self { activation, rows: vec![const { OnceLock::new() }; ROWS] }
     }
 
-    /// At the variance `variance` of the argument.
+    /// Returns the moments and coefficients for an argument with this variance.
     pub(super) fn at(&self, variance: f64) -> AtScale<'_> {
         let (ln, [root, value, derivative, slope]) = self.inside(variance);
         let cell = (ln / STEP).floor();
@@ -70,7 +72,7 @@ impl Table {
         }
     }
 
-    /// ln σ² within the table, and what φ, φ², φ'² and (zφ')² there are to be multiplied by.
+    /// Returns ln σ², limited to the table, and the factors by which φ, φ², φ'² and (zφ')² found there are multiplied.
     fn inside(&self, variance: f64) -> (f64, [f64; 4]) {
         let [first, last] = ENDS;
         let small = small_degrees(self.activation);
@@ -84,7 +86,7 @@ impl Table {
             (first, powers(small, small.derivative))
         } else if ln > last {
             let large = large_degrees(self.activation);
-            // What has a slope where |σz| ≲ 1 alone has z² of 1/σ² there.
+            // Where φ has a slope only for |σz| ≲ 1, z² is of order 1/σ² there.
             let slope = if large.derivative < 0.0 { large.derivative - 1.0 } else { large.derivative };
             (last, powers(large, slope))
         } else {
@@ -100,17 +102,17 @@ impl Table {
 }
 
 impl AtScale<'_> {
-    /// α_n.
+    /// Returns α_n.
     pub(super) fn coefficient(&self, n: usize) -> f64 {
         self.rows.iter().zip(self.weights).map(|(row, weight)| weight * row[MOMENTS + n]).sum()
     }
 
-    /// dα_n/d ln σ.
+    /// Returns dα_n/d ln σ.
     pub(super) fn slope(&self, n: usize) -> f64 {
         self.rows.iter().zip(self.slopes).map(|(row, slope)| slope * row[MOMENTS + n]).sum()
     }
 
-    /// How many coefficients tell the function.
+    /// Returns the number of coefficients that are not negligible.
     pub(super) fn terms(&self) -> usize {
         const SMALL: f64 = 1e-9;
         let row = self.rows[1];
@@ -119,7 +121,7 @@ impl AtScale<'_> {
     }
 }
 
-/// Cubic Lagrange weights of the points −1, 0, 1, 2 at `x`, and their derivatives.
+/// Returns the cubic Lagrange weights of the points −1, 0, 1, 2 at `x`, and their derivatives.
 fn cubic(x: f64) -> ([f64; 4], [f64; 4]) {
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
     let weights = [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0];
@@ -153,12 +155,12 @@ mod tests {
     use super::*;
     use approx::assert_relative_eq;
 
-    /// All numbers at one variance.
+    /// Returns the moments and coefficients at one variance.
     fn of(activation: Activation, variance: f64) -> AtScale<'static> {
         Box::leak(Box::new(Table::new(activation))).at(variance)
     }
 
-    /// Far below the rows arguments see a line or a constant.
+    /// Far below the rows, φ is a line or a constant.
     #[test]
     fn small_arguments_see_a_line() {
         for variance in [1e-20, 1e-60, 1e-200] {
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(of(Activation::Tanh, 0.0).second.to_bits(), 0);
     }
 
-    /// Far above them a ramp, a parabola or a step.
+    /// Far above the rows, φ is a ramp, a parabola or a step.
     #[test]
     fn large_arguments_see_a_power() {
         use std::f64::consts::PI;
@@ -186,7 +188,7 @@ mod tests {
                 assert_relative_eq!(at.coefficient(1), std / 2.0, max_relative = 1e-5);
             }
             assert_relative_eq!(of(Activation::Xielu, variance).second, 0.96 * variance.powi(2), max_relative = 1e-4);
-            // ∫ sech⁴ and ∫ x² sech⁴ over the density at zero.
+            // ∫ sech⁴ and ∫ x² sech⁴, times the density at zero.
             let at = of(Activation::Tanh, variance);
             assert_relative_eq!(at.second, 1.0, max_relative = 1e-5);
             let density = 1.0 / (std * (2.0 * PI).sqrt());

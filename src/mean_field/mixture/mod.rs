@@ -1,6 +1,7 @@
 //! Mixture of experts y = scale Σ_e w_e(x) f_e(x) over the experts with the largest scores s_e = r_e·x.
 //!
-//! Scores of two tokens are Gaussian with the correlation ρ of the tokens; an expert that both go to correlates them:
+//! The scores of two tokens are Gaussian with the correlation ρ of the tokens. An expert that serves both correlates
+//! their outputs:
 //!
 //! ```text
 //! E y_a y_c = scale² Ω(ρ) E f_a f_c             Ω(ρ) = E Σ_e w_ae w_ce
@@ -8,10 +9,11 @@
 //! E g_sa g_sc = scale² J(ρ) n E f_a f_c E g_a g_c/n_experts          J(ρ) = E Σ_ef ∂w_ae/∂s_af ∂w_ce/∂s_cf, n features of f
 //! ```
 //!
-//! Ω and J by draws of the scores from a fixed seed at equidistant angles arccos ρ, linear between. Each expert has 1/n_experts of
-//! the gradients of its weights.
+//! Ω and J are averages over samples of the scores from a fixed seed, at equidistant angles arccos ρ with linear
+//! interpolation. For the weights of one expert E dW² is 1/n_experts of the total.
 //!
-//! Assumption: experts are independent, scores have one scale. Source: Shazeer et al. 2017 for the network, the rule is ours.
+//! Assumption: experts are independent, and scores have one scale. Source: Shazeer et al. 2017 for the network; the
+//! rule is ours.
 
 mod weights;
 
@@ -29,12 +31,12 @@ use super::gradient::Gradient;
 use super::kernel::{Kernel, correlation};
 use super::signal::Signal;
 
-/// Draws of the scores.
+/// The number of samples of the scores.
 const DRAWS: usize = 1 << 13;
-/// Intervals of arccos ρ between 0 and π: towards ρ = 1 Ω falls like √(1 − ρ).
+/// Intervals of arccos ρ between 0 and π, because Ω falls like √(1 − ρ) near ρ = 1.
 const INTERVALS: usize = 16;
 
-/// Ω and J of a mixture whose scores have one standard deviation.
+/// Ω and J of a mixture for one standard deviation of the scores.
 #[derive(Clone, Debug)]
 pub(crate) struct Routing {
     overlaps: Vec<f64>,
@@ -42,7 +44,7 @@ pub(crate) struct Routing {
 }
 
 impl Routing {
-    /// For scores of standard deviation `std`.
+    /// Samples Ω and J for scores of the standard deviation `std`.
     pub(crate) fn new(mixture: &Mixture, std: f64) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(0);
         let mut normal =
@@ -63,7 +65,7 @@ impl Routing {
         Self { overlaps, passed }
     }
 
-    /// Standard deviation of the scores of `x`.
+    /// Returns the standard deviation of the scores of `x`.
     pub(crate) fn std(mixture: &Mixture, x: &Signal) -> f64 {
         let positions = &x.kernel.positions;
         let second = positions.sum(|node| x.kernel.own[node]) / positions.length;
@@ -71,27 +73,27 @@ impl Routing {
     }
 }
 
-/// Between the two angles next to arccos ρ.
+/// Interpolates between the two angles next to arccos ρ.
 fn at(values: &[f64], correlation: f64) -> f64 {
     let place = (-correlation.clamp(-1.0, 1.0).asin() + FRAC_PI_2) * (INTERVALS as f64 / PI);
     let below = (place as usize).min(INTERVALS - 1);
     (place - below as f64) * (values[below + 1] - values[below]) + values[below]
 }
 
-/// A kernel times a function of the correlation of the tokens of `x`.
+/// Returns a kernel times a function of the correlation of the tokens of `x`.
 fn times(kernel: &Kernel, x: &Kernel, values: &[f64]) -> Kernel {
     let own = kernel.own.iter().map(|&own| own * values[0]).collect();
     let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, ends, product| at(values, correlation(ends, product))));
     kernel.with(kernel.ln_unit, own, pairs.map(|(&pair, factor)| pair * factor).collect())
 }
 
-/// The output, of an `expert` that stands for all and its input `x`.
+/// Returns the output, from the router's input `x` and the output `expert` of one expert that represents all.
 pub(crate) fn merge(mixture: &Mixture, routing: &Routing, x: &Signal, expert: &Signal) -> Signal {
     let kernel = times(&expert.kernel, &x.kernel, &routing.overlaps).scaled(mixture.scale * mixture.scale);
     Signal::centred(expert.width, kernel)
 }
 
-/// The gradient at the scores and that at the expert that stands for all, from that at the output.
+/// Returns the gradients at the scores and at the representative expert, from the gradient at the output.
 pub(crate) fn split(
     mixture: &Mixture,
     routing: &Routing,
@@ -105,7 +107,7 @@ pub(crate) fn split(
     [scores, experts].map(Gradient::independent)
 }
 
-/// A mixture as a fan of two parts: the tokens as the router reads them, and the expert that stands for all.
+/// A mixture as a fan of two parts: the input of the router, and the expert that represents all.
 pub(crate) struct Routed<'m>(pub(crate) &'m Mixture, pub(crate) &'m Routing);
 
 impl MeanFieldFan for Routed<'_> {
@@ -118,7 +120,7 @@ impl MeanFieldFan for Routed<'_> {
     }
 }
 
-/// What the router sends back to `x`, from the gradient at the scores.
+/// Returns the router's part of the gradient at its input, from the gradient at the scores.
 pub(crate) fn router_backward(mixture: &Mixture, scores: &Gradient) -> Gradient {
     Gradient::independent(scores.kernel.scaled(mixture.n_experts as f64 * mixture.router.init.variance()))
 }
@@ -129,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Without scores all weights are 1/k, and two tokens meet in an expert with probability k/n.
+    /// If scores are zero, all weights are 1/k, and an expert of one token serves another token with probability k/n.
     #[test]
     fn equal_scores_by_hand() {
         let router = Tensor { name: "router".to_owned(), init: Init::Zero };
@@ -141,7 +143,7 @@ mod tests {
         approx::assert_relative_eq!(at(&routing.overlaps, 0.0), 1.0 / 8.0, epsilon = 0.003);
         // (δ_ij − ½)/2 over two experts: 4 · 1/16.
         approx::assert_relative_eq!(at(&routing.passed, 1.0), 0.25, epsilon = 1e-6);
-        // Of two choices alike by chance, 1 in 28: ¼. With one expert in common, 12 in 28: 1/16.
+        // Two choices are the same by chance in 1 case of 28: ¼. They share one expert in 12 cases of 28: 1/16.
         approx::assert_relative_eq!(at(&routing.passed, 0.0), (0.25 + 12.0 / 16.0) / 28.0, epsilon = 0.002);
     }
 }

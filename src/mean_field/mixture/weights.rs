@@ -1,10 +1,10 @@
-//! Weights of the experts of one token, and their derivatives by the scores.
+//! Weights of the experts of one token, and their derivatives with respect to the scores.
 
 use sigprop_stack::{Mixture, Weighting};
 
 /// Weights of one token: ∂w_i/∂score_j = w_i (`alone`_i δ_ij − `shared`_j).
 pub(crate) struct Weights {
-    /// w, zero for those not chosen.
+    /// w, zero for experts that are not chosen.
     pub(crate) chosen: Vec<f64>,
     pub(crate) alone: Vec<f64>,
     pub(crate) shared: Vec<f64>,
@@ -14,7 +14,7 @@ impl Weights {
     pub(crate) fn new(mixture: &Mixture, scores: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-        // Before the choice.
+        // The weights before the choice.
         let all: Vec<f64> = match mixture.weighting {
             Weighting::Softmax => {
                 let largest = scores[order[0]];
@@ -46,12 +46,12 @@ impl Weights {
         Self { chosen, alone, shared }
     }
 
-    /// Σ w_i w'_i.
+    /// Returns Σ w_i w'_i.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
         self.chosen.iter().zip(&other.chosen).map(|(a, b)| a * b).sum()
     }
 
-    /// Σ ∂w_i/∂score_j ∂w'_i/∂score'_j.
+    /// Returns Σ ∂w_i/∂score_j ∂w'_i/∂score'_j.
     pub(crate) fn passed(&self, other: &Self) -> f64 {
         let together: f64 = self.shared.iter().zip(&other.shared).map(|(a, b)| a * b).sum();
         let row = |i: usize| {

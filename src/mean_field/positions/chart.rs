@@ -1,16 +1,18 @@
-//! A sequence of any length on rows of few points.
+//! A sequence of any length, represented by rows of few points.
 //!
-//! A pair of positions lies on the row of its first, a *node* t; the points of a row are second positions s on both sides of t. Nodes
-//! are graded from both ends of the sequence, points of a row by their distance from t and from both ends, so that neighbours
-//! in ln differ by a constant: structure is where a sequence begins, where it ends, and at small distances. Windows add the
-//! positions where they begin and end. Between points of a row stand cubics in
+//! A pair of positions is on the row of its first position, a *node* t. The points of a row are second positions s on
+//! both sides of t. Nodes are graded from both ends of the sequence, and points of a row by their distance from t and
+//! from both ends, so that neighbours differ by a constant in ln: structure is where a sequence begins, where it ends,
+//! and at small distances. Windows add the positions where they begin and end. Values between points of a row are
+//! cubics in
 //!
 //! ```text
 //! ln (s + 1)/(t − s + 1)   below t         ln (s − t + 1)/(L − s)   above         never across t: the point t stands there twice
 //! ```
 //!
-//! between rows cubics in ln (t + 1)/(L − t), at fixed distance where that is small beside t and L − t, else at fixed s. A symmetric
-//! function has its values at the points below t, the others follow by turning pairs round.
+//! Values between rows are cubics in ln (t + 1)/(L − t), at fixed distance where that is small compared with t and
+//! L − t, otherwise at fixed s. A symmetric function is stored by its values at the points below t. The other values
+//! follow by exchange of the two positions.
 //!
 //! Source: ours.
 
@@ -27,29 +29,29 @@ use super::row::Row;
 /// Rows of points.
 #[derive(Debug)]
 pub(crate) struct Chart {
-    /// Positions of a sequence.
+    /// The number of positions of the sequence.
     pub(crate) length: usize,
     grading: Grading,
     windows: Vec<usize>,
     pub(super) nodes: Line,
     pub(super) rows: Vec<Row>,
-    /// All points, row after row: the row and the position of each.
+    /// All points, row after row: the index of the row and the second position of each.
     pub(crate) points: Vec<(usize, usize)>,
-    /// Of all points those below their node, itself included.
+    /// The places, among all points, of the points below their node, including the node itself.
     pub(crate) lower: Vec<usize>,
-    /// The value at each position of a function of one position.
+    /// Weights for a function of one position at each position, from its values at nodes.
     pub(super) at: Vec<Stencil>,
-    /// The values at all points from those at the lower ones.
+    /// Weights for a symmetric function at all points, from its values at the lower ones.
     pub(super) full: Sparse,
-    /// f(s, t) at every point from f(t, s).
+    /// Weights for f(s, t) at every point, from f(t, s).
     pub(super) transposition: Sparse,
 }
 
 impl Chart {
-    /// Of `length` positions, which some attention sees through these `windows`.
+    /// Builds the chart of `length` positions, which some attention sees through these `windows`.
     pub(crate) fn new(length: usize, grading: Grading, windows: &[usize]) -> Self {
         let windows: Vec<usize> = windows.iter().copied().filter(|&window| window < length).collect();
-        // Where a window is first full, and last.
+        // These are the positions where a window is first full, and last.
         let fixed: BTreeSet<usize> = windows.iter().flat_map(|&window| [window - 1, length - window]).collect();
         let half = grading.up_to(length / 2 + 1);
         let mirrored = half.iter().map(|&position| length - 1 - position);
@@ -87,23 +89,23 @@ impl Chart {
         self.points.len() <= SMALL
     }
 
-    /// Positions of the nodes.
+    /// The positions of the nodes.
     pub(crate) fn nodes(&self) -> &[usize] {
         &self.nodes.positions
     }
 
-    /// Another sequence, graded alike and seen through the same windows.
+    /// Returns the chart of a sequence of another length, with the same grading and windows.
     pub(super) fn resampled(&self, length: usize) -> Self {
         let has_all = self.nodes().len() == self.length;
         Self::new(length, if has_all { Grading::all(length) } else { self.grading }, &self.windows)
     }
 
-    /// First and second position of the lower points.
+    /// The first and second positions of the lower points.
     pub(super) fn lower_positions(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.lower.iter().map(|&place| (self.nodes()[self.points[place].0], self.points[place].1))
     }
 
-    /// Where the value of f(a, b) is found among all points.
+    /// Returns the weights for f(a, b), from the values at all points.
     pub(super) fn found(&self, a: usize, b: usize) -> Entries {
         let (below, distance) = (b <= a, a.abs_diff(b));
         let is_near = distance == 0 || 2 * distance < (a + 1).min(self.length - a);
@@ -119,7 +121,7 @@ impl Chart {
             };
             let side = if below { &self.rows[k].below } else { &self.rows[k].above };
             let Stencil { start, weights } = side.stencil(second);
-            // Of a stencil with fewer than four points the other places need not exist.
+            // In a stencil with fewer than four points, the other places need not exist.
             let places = (start..).zip(weights).filter(|(_, own)| own.abs() > 0.0);
             entries.extend(places.map(|(place, own)| (place as u32, weight * own)));
         }
@@ -138,7 +140,7 @@ impl Chart {
         }))
     }
 
-    /// All points from the lower ones.
+    /// The weights for the values at all points, from the values at the lower ones.
     fn completed(&self) -> Sparse {
         let mut place_among_lower = vec![u32::MAX; self.points.len()];
         self.lower.iter().enumerate().for_each(|(index, &place)| place_among_lower[place] = index as u32);
@@ -154,12 +156,12 @@ impl Chart {
         }))
     }
 
-    /// The place among all points of the limit from below at every node; that from above is the next.
+    /// The place among all points of the limit from below at every node; the limit from above is the next.
     pub(crate) fn diagonals(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(Row::diagonal)
     }
 
-    /// The same among the lower points.
+    /// The index among the lower points of the limit from below at every node.
     pub(crate) fn lower_diagonals(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().scan(0, |before, row| {
             *before += row.below.positions.len();
@@ -167,7 +169,7 @@ impl Chart {
         })
     }
 
-    /// A function of one position, from its values at the nodes, at the second position of all points.
+    /// Returns a function of one position at the second position of all points, from its values at the nodes.
     pub(crate) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         let at = |&(_, position): &(usize, usize)| {
             let Stencil { start, weights } = self.at[position];
@@ -177,7 +179,8 @@ impl Chart {
         self.points.iter().map(at).collect()
     }
 
-    /// A function of the distance at the lower points, averaged over the distances that a point stands for in its row.
+    /// Returns a function of the distance at the lower points, averaged over the distances that a point represents in
+    /// its row.
     pub(crate) fn averaged(&self, of_distance: &Averages) -> Vec<f64> {
         let of_row = |row: &Row| -> Vec<f64> {
             let distances: Vec<usize> = row.below.positions.iter().map(|at| row.node - at).collect();
@@ -192,7 +195,8 @@ impl Chart {
         self.rows.iter().flat_map(of_row).collect()
     }
 
-    /// A function of one position at the nodes, averaged over as many neighbours on both sides as a node stands for.
+    /// Returns a function of one position at the nodes, averaged over the neighbours that a node represents, equally
+    /// many on both sides.
     pub(crate) fn averaged_at_nodes(&self, of_position: &Averages) -> Vec<f64> {
         let nodes = self.nodes();
         let half = |k: usize| match (k.checked_sub(1).map(|before| nodes[before]), nodes.get(k + 1)) {
@@ -202,7 +206,7 @@ impl Chart {
         (0..nodes.len()).map(|k| of_position.around(nodes[k], half(k))).collect()
     }
 
-    /// How many positions every node stands for in averages.
+    /// The number of positions that every node represents in averages.
     pub(super) fn tokens(&self) -> Vec<f64> {
         let mut tokens = vec![0.0; self.nodes.positions.len()];
         for Stencil { start, weights } in &self.at {
@@ -212,7 +216,7 @@ impl Chart {
         tokens
     }
 
-    /// Σ_b f(t, b) over the positions b other than t, for every node t, from f at the lower points.
+    /// The weights of Σ_b f(t, b) over the positions b other than t, for every node t, from f at the lower points.
     pub(super) fn row_sums(&self) -> Sparse {
         Sparse::new(self.rows.iter().map(|row| {
             let start = row.places().start;
@@ -235,7 +239,7 @@ impl Chart {
         }))
     }
 
-    /// How many ordered pairs of different positions every lower point stands for, from the sums of rows.
+    /// The number of ordered pairs of different positions that every lower point represents, from the sums of rows.
     pub(super) fn pairs(&self, row_sums: &Sparse) -> Vec<f64> {
         let mut pairs = vec![0.0; self.lower.len()];
         for (k, tokens) in self.tokens().into_iter().enumerate() {
@@ -244,7 +248,8 @@ impl Chart {
         pairs
     }
 
-    /// The nodes whose values, weighted, are that of a function of one position at the second position of every lower point.
+    /// The nodes, with weights, whose values add up to the value of a function of one position at the second position
+    /// of every lower point.
     pub(super) fn seconds(&self) -> Sparse {
         Sparse::new(self.lower.iter().map(|&place| {
             let Stencil { start, weights } = self.at[self.points[place].1];
@@ -252,12 +257,12 @@ impl Chart {
         }))
     }
 
-    /// The values at all points of a symmetric function from those at the lower ones.
+    /// Returns the values at all points of a symmetric function, from its values at the lower ones.
     pub(crate) fn all(&self, lower: &[f64]) -> Vec<f64> {
         self.full.times(lower).collect()
     }
 
-    /// f(s, t) at all points from f(t, s).
+    /// Returns f(s, t) at all points, from f(t, s).
     pub(crate) fn transposed(&self, all: &[f64]) -> Vec<f64> {
         self.transposition.times(all).collect()
     }
@@ -269,7 +274,7 @@ mod tests {
     use super::super::sum::Sum;
     use super::*;
 
-    /// A function that is smooth but across the diagonal.
+    /// A function that is smooth except across the diagonal.
     fn bent(a: usize, b: usize) -> f64 {
         let (a, b) = (a as f64 + 1.0, b as f64 + 1.0);
         0.3 + (a.min(b) / a.max(b)).sqrt() / (1.0 + 0.1 * (a * b).sqrt().ln()) + 0.01 * a.max(b).ln()
@@ -365,7 +370,7 @@ mod tests {
         }
     }
 
-    /// In a window of 150 before and 20 after, or of all positions.
+    /// Sums go over a window of 150 positions before and 20 after, or over all positions.
     #[test]
     fn sums_decay_on_both_sides() {
         let chart = Chart::new(300, Grading::FINE, &[]);

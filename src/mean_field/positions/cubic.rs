@@ -2,14 +2,15 @@
 
 use smallvec::SmallVec;
 
-/// Up to four neighbouring points: the first, and the weight of each.
+/// Up to four neighbouring points: the index of the first, and the weight of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stencil {
     pub(super) start: usize,
     pub(super) weights: [f64; 4],
 }
 
-/// The cubic at `x` between the points `cell` and `cell` + 1 of the coordinates `xs`; it does not reach across `breaks`.
+/// Returns the cubic at `x` between the points `cell` and `cell` + 1 of the coordinates `xs`. It does not reach across
+/// `breaks`.
 pub(super) fn stencil(xs: &[f64], breaks: &[usize], cell: usize, x: f64) -> Stencil {
     let last = xs.len() - 1;
     let left = breaks.iter().copied().filter(|&at| at <= cell).max().unwrap_or(0);
@@ -25,7 +26,7 @@ pub(super) fn stencil(xs: &[f64], breaks: &[usize], cell: usize, x: f64) -> Sten
     Stencil { start, weights }
 }
 
-/// The last of these ascending positions that is at most `at`, and not the very last.
+/// Returns the index of the last of these ascending positions that is at most `at`, but never of the very last.
 pub(super) fn cell(positions: &[usize], at: usize) -> usize {
     let after = positions.partition_point(|&position| position <= at);
     after.saturating_sub(1).min(positions.len().saturating_sub(2))
@@ -42,7 +43,7 @@ pub(crate) struct Sparse {
 pub(super) type Entries = SmallVec<[(u32, f64); 16]>;
 
 impl Sparse {
-    /// From its rows.
+    /// Builds the matrix from its rows.
     pub(super) fn new(rows: impl Iterator<Item = Entries>) -> Self {
         let mut matrix = Self { starts: vec![0], entries: Vec::new() };
         for mut row in rows {
@@ -59,17 +60,17 @@ impl Sparse {
         matrix
     }
 
-    /// Columns and weights of a row.
+    /// The columns and weights of a row.
     pub(super) fn row(&self, row: usize) -> &[(u32, f64)] {
         &self.entries[self.starts[row] as usize..self.starts[row + 1] as usize]
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(super) fn rows(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The product with a vector.
+    /// Returns the product with a vector.
     pub(super) fn times<'s>(&'s self, of: &'s [f64]) -> impl Iterator<Item = f64> + 's {
         (0..self.rows())
             .map(move |row| self.row(row).iter().map(|&(column, weight)| of[column as usize] * weight).sum())

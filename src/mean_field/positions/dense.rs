@@ -1,4 +1,4 @@
-//! Sums by a matrix per list, in time of the square of the number of points: weights that decay on both sides.
+//! Sums with weights that decay on both sides: a matrix per list, in time quadratic in the number of points.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,19 +9,19 @@ use super::list::{FALL, List, NOTHING, Spec};
 /// The sums over one list.
 #[derive(Clone, Debug)]
 pub(crate) struct Dense {
-    /// Points of the list among all.
+    /// The range of the list among all points.
     inputs: Range<usize>,
-    /// Of every input, output after output.
+    /// The weights of every input, output after output.
     weights: Vec<f64>,
 }
 
-/// rate^(p |t − b| + q |c − b|) with the powers [p, q].
+/// The decay rate^(p |t − b| + q |c − b|) with the powers [p, q].
 #[derive(Clone, Debug)]
 pub(crate) struct TwoSided {
     powers: [usize; 2],
-    /// rate^n.
+    /// rate^n for n from 0.
     of_rate: Vec<f64>,
-    /// The longest run of neighbours that may be taken together.
+    /// The longest run of neighbours that may be merged.
     longest: usize,
 }
 
@@ -33,12 +33,12 @@ impl TwoSided {
         Self { powers, longest, of_rate: (0..=reach).map(|power| rate.powf(power as f64)).collect() }
     }
 
-    /// How far from c anything is left.
+    /// The distance from c beyond which weights are negligible.
     fn reach(&self) -> usize {
         self.of_rate.len() / self.powers[1]
     }
 
-    /// Averaged over a run on one side of t and on one side of c.
+    /// Returns the mean decay of a run on one side of t and on one side of c.
     fn over(&self, ends: [usize; 2], Run { middle, half }: Run) -> f64 {
         let exponent =
             |b: usize| -> usize { ends.iter().zip(self.powers).map(|(end, power)| power * end.abs_diff(b)).sum() };
@@ -54,7 +54,7 @@ impl TwoSided {
 }
 
 impl Dense {
-    /// Over the points `inputs` of a list.
+    /// Builds the sums over the points `inputs` of a list.
     pub(super) fn new(
         (list, inputs): (&List, Range<usize>),
         outputs: impl Iterator<Item = (usize, usize)>,
@@ -71,7 +71,7 @@ impl Dense {
             if first >= end {
                 continue;
             }
-            // Within cells, and on one side of both positions.
+            // Each stretch is in one cell and on one side of both positions.
             let cuts = list.positions.iter().map(|at| at + 1).chain([t, t + 1, c, c + 1]);
             let cuts: BTreeSet<usize> = cuts.filter(|cut| (first..end).contains(cut)).chain([first, end]).collect();
             for (&first, &end) in cuts.iter().zip(cuts.iter().skip(1)) {
@@ -84,7 +84,7 @@ impl Dense {
         Self { inputs, weights }
     }
 
-    /// The sums of a function.
+    /// Returns the sums of a function.
     pub(super) fn of<'f>(&'f self, f: &'f [f64]) -> impl Iterator<Item = f64> + 'f {
         let f = &f[self.inputs.clone()];
         self.weights.chunks_exact(f.len()).map(|weights| f.iter().zip(weights).map(|(&f, &weight)| f * weight).sum())

@@ -1,13 +1,13 @@
-//! Positions and distances that stand for all: near ones one by one, then in steps that grow with the distance.
+//! Positions and distances that represent all others: near ones one by one, then in steps that grow with the distance.
 
 use std::collections::BTreeSet;
 
-/// How finely rows are graded.
+/// The fineness of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grading {
-    /// Distances and positions that stand one by one.
+    /// Number of distances and positions that are followed one by one.
     pub(crate) dense: usize,
-    /// Points per factor of two beyond.
+    /// Number of points per factor of two beyond.
     pub(crate) per_octave: usize,
 }
 
@@ -18,12 +18,12 @@ impl Grading {
     pub(crate) const FINER: Self = Self { dense: 12, per_octave: 6 };
     pub(crate) const FINEST: Self = Self { dense: 16, per_octave: 8 };
 
-    /// Every one of `length` positions.
+    /// Follows every one of `length` positions.
     pub(crate) fn all(length: usize) -> Self {
         Self { dense: length, per_octave: 1 }
     }
 
-    /// 0, 1, … one by one, then by steps that grow with the distance, up to `length` − 1.
+    /// Returns 0, 1, … one by one, then in steps that grow with the distance, up to `length` − 1.
     pub(super) fn up_to(self, length: usize) -> BTreeSet<usize> {
         let Self { dense, per_octave } = self;
         let growth = 2f64.powf((per_octave as f64).recip()) - 1.0;
@@ -41,10 +41,11 @@ impl Grading {
         positions
     }
 
-    /// Distances, no further apart than windows need: a quarter of each of the `windows` up to some of them, and near their ends as
-    /// distances from there.
+    /// Returns distances that also resolve `windows`. Up to a few windows they are no further apart than a window over
+    /// `per_octave`, a quarter of it in the fine grading. Near the end of a window they are graded by the distance from
+    /// there.
     pub(super) fn distances(self, length: usize, windows: &[usize]) -> Vec<usize> {
-        /// In windows: beyond, nothing knows of them.
+        /// Distance, in units of the window, beyond which the window has no effect.
         const REACH: f64 = 6.0;
         let mut distances: Vec<usize> = self.up_to(length).into_iter().collect();
         for &window in windows {

@@ -1,10 +1,11 @@
-//! Sums over one position of products of two functions that both have it as their second.
+//! Sums over one position of products of two functions that both have it as their second position.
 //!
 //! ```text
 //! Σ_u f(t, u) g(s, u)        t, s at nodes, u at *columns*: the second positions that points of any row have
 //! ```
 //!
-//! Between two columns products are taken as linear; of a sequence all of whose positions are followed, and of groups, sums are exact.
+//! Products are taken as linear between two columns. Sums are exact for groups, and for a sequence all of whose
+//! positions are followed.
 
 use nalgebra::DMatrix;
 
@@ -12,21 +13,21 @@ use super::chart::Chart;
 use super::cubic::{Sparse, Stencil};
 use super::row::Row;
 
-/// Nodes, and columns that stand for all positions.
+/// Nodes, and columns that represent all positions.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
-    /// How many tokens every column stands for.
+    /// The number of tokens that every column represents.
     tokens: Vec<f64>,
     /// The column of every node.
     nodes: Vec<usize>,
-    /// What a function of two positions is at a node and a column, from its values at points: row by row.
+    /// Weights for a function of two positions at every node and column, row by row, from its values at points.
     values: Sparse,
-    /// What a function of one position is at a column, from its values at nodes.
+    /// Weights for a function of one position at every column, from its values at nodes.
     interpolation: Sparse,
 }
 
 impl Grid {
-    /// Of the rows of a chart.
+    /// Builds the grid of the rows of a chart.
     pub(super) fn of(chart: &Chart) -> Self {
         let mut columns: Vec<usize> = chart.points.iter().map(|&(_, position)| position).collect();
         columns.sort_unstable();
@@ -55,7 +56,7 @@ impl Grid {
         }
     }
 
-    /// Of groups of so many tokens.
+    /// Builds the grid of groups with these numbers of tokens.
     pub(super) fn of_groups(tokens: &[f64]) -> Self {
         let count = tokens.len();
         let pairs = (0..count * count).map(|place| (place / count, place % count));
@@ -67,23 +68,23 @@ impl Grid {
         }
     }
 
-    /// A symmetric function, from its values at the points of a class, at all nodes and columns.
+    /// Returns a symmetric function at all nodes and columns, from its values at the points of a class.
     pub(crate) fn rows(&self, pairs: &[f64]) -> DMatrix<f64> {
         DMatrix::from_row_iterator(self.nodes.len(), self.tokens.len(), self.values.times(pairs))
     }
 
-    /// The same at all pairs of nodes, the diagonal being the limit from neighbouring tokens.
+    /// Returns the function at all pairs of nodes, from its `rows`; the diagonal is the limit from neighbouring tokens.
     pub(crate) fn at_nodes(&self, rows: &DMatrix<f64>) -> DMatrix<f64> {
         rows.select_columns(&self.nodes)
     }
 
-    /// With every column times the tokens that it stands for.
+    /// Multiplies every column by the number of tokens that it represents.
     pub(crate) fn times_tokens(&self, mut rows: DMatrix<f64>) -> DMatrix<f64> {
         rows.column_iter_mut().zip(&self.tokens).for_each(|(mut column, &tokens)| column *= tokens);
         rows
     }
 
-    /// Σ_u f(t, u) h(u) for h at nodes, as a matrix.
+    /// Returns Σ_u f(t, u) h(u) as a matrix that acts on h at nodes.
     pub(crate) fn operator(&self, rows: DMatrix<f64>) -> DMatrix<f64> {
         let weighted = self.times_tokens(rows);
         let mut operator = DMatrix::zeros(self.nodes.len(), self.nodes.len());
@@ -96,7 +97,7 @@ impl Grid {
     }
 }
 
-/// The point of two groups.
+/// The index of the point of two groups.
 pub(super) fn point(a: usize, b: usize) -> u32 {
     (a.max(b) * (a.max(b) + 1) / 2 + a.min(b)) as u32
 }

@@ -1,4 +1,4 @@
-//! Groups of exchangeable tokens: all tokens alike (one group), a class token and the others, two segments.
+//! Groups of exchangeable tokens: one group of all tokens, a class token and the others, or two segments.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use super::{Positions, Repetition, classes};
 use crate::mean_field::few::Few;
 
 impl Positions {
-    /// Groups of so many tokens each, whose ids repeat like this if they have some.
+    /// Groups with these numbers of tokens; `repetition` is the law of the ids, if tokens have ids.
     pub(crate) fn groups(tokens: &[f64], repetition: Option<Arc<Repetition>>) -> Self {
         let (mut first, mut second, mut pairs) = (Few::new(), Vec::new(), Few::new());
         for (a, &of_a) in tokens.iter().enumerate() {
@@ -41,7 +41,7 @@ impl Positions {
         }
     }
 
-    /// Pairs of tokens, each as if it were alone: what components make of it depends on itself.
+    /// Isolated pairs of tokens: the effect of a component on a pair depends on that pair alone.
     pub(crate) fn pairs(count: usize) -> Self {
         let matrix = |column: fn(usize) -> usize, rows: usize| {
             Sparse::new((0..rows).map(|row| smallvec![(column(row) as u32, 1.0)]))

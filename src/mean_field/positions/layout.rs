@@ -1,4 +1,4 @@
-//! Which positions a stack tells apart.
+//! The positions that a stack distinguishes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use sigprop_stack::{
 
 use super::{Chart, Grading, Positions, Repetition};
 
-/// Tokens of a sequence of which all positions are followed anyway.
+/// Length up to which all positions of a sequence are followed in any case.
 const SHORT: usize = 48;
 
 /// Everything that positions depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
     length: usize,
-    /// How many tokens are in the first of two segments, on average.
+    /// The mean number of tokens in the first of two segments, if there are two.
     boundary: Option<f64>,
     ids: Repeats,
-    /// The chart of positions that differ; none where all tokens are alike.
+    /// The chart of positions that differ; `None` if all tokens are exchangeable.
     pub(crate) chart: Option<ChartShape>,
 }
 
-/// Everything that a chart depends on: positions, how they are graded, and the windows through which some attention sees them.
+/// Everything that a chart depends on: the positions, their grading, and the windows of attentions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChartShape {
     length: usize,
@@ -41,8 +41,9 @@ enum Repeats {
 }
 
 impl Layout {
-    /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
-    /// chart, of all positions without a `grading`, with given `ids` or where there are segments.
+    /// Returns the layout of a stream at its source: one group if all tokens are exchangeable, two groups if a
+    /// `segment` has this share of the tokens, otherwise a chart. The chart has all positions if there is no `grading`,
+    /// if `ids` are given or if there are segments.
     pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         let boundary = segment.map(|share| first_segment(stream.seq_len as f64, share));
         if let Some(ids) = ids {
@@ -52,7 +53,7 @@ impl Layout {
         }
         let length = stream.seq_len;
         let ids = match &stream.source {
-            // A token alone has no other to share an id with.
+            // A single token has no other to share an id with.
             Source::Embedding(Embedding { ids: Ids::PowerLaw(law), .. }) if length > 1 => Repeats::Drawn(*law),
             Source::Embedding(_) | Source::Gaussian(_) => Repeats::None,
         };
@@ -60,7 +61,7 @@ impl Layout {
             .filter_map(|node| Some(attention(node)?.mask))
             .map(|mask| [mask.before, mask.after])
             .collect();
-        // No group has less than a pair.
+        // Every group has at least two tokens.
         let is_placed = places(stream) || boundary.is_some_and(|first| first < 2.0);
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
             return Self { length, boundary, ids, chart: None };
@@ -79,7 +80,7 @@ impl Layout {
         matches!(self.ids, Repeats::Given(_))
     }
 
-    /// Returns true if some positions stand for all, on a chart.
+    /// Returns true if some positions represent all, on a chart.
     pub(crate) fn is_graded(&self) -> bool {
         self.chart.as_ref().is_some_and(|chart| chart.grading.dense < chart.length)
     }
@@ -91,14 +92,14 @@ impl Layout {
 }
 
 impl ChartShape {
-    /// The chart.
+    /// Builds the chart.
     pub(crate) fn chart(&self) -> Chart {
         Chart::new(self.length, self.grading, &self.windows)
     }
 }
 
 impl Positions {
-    /// Positions of a layout, on its chart if it has one.
+    /// Builds the positions of a layout, on its chart if it has one.
     pub(crate) fn new(layout: &Layout, chart: Option<Arc<Chart>>) -> Self {
         let Layout { length, boundary, ids, .. } = layout;
         let repetition = match ids {
@@ -120,7 +121,7 @@ impl Positions {
     }
 }
 
-/// Returns true if something in a stream tells one position from another, masks aside.
+/// Returns true if something in a stream distinguishes positions, masks aside.
 fn places(stream: &Stream) -> bool {
     let places = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
     let at_source = match &stream.source {
@@ -139,7 +140,9 @@ fn places(stream: &Stream) -> bool {
         })
 }
 
-/// How many tokens the first of two segments has for as many pairs within one as a part z of all tokens has on average, z² + (1 − z)².
+/// Returns the number of tokens in the first of two segments for which the share of pairs within one segment is
+/// z² + (1 − z)². This is the mean share of such pairs among tokens of which a part z, here `share`, is in the first
+/// segment.
 fn first_segment(length: f64, share: f64) -> f64 {
     let apart = 2.0 * share * (1.0 - share) * length * (length - 1.0);
     0.5 * (length - (length * length - 2.0 * apart).max(0.0).sqrt())
@@ -152,12 +155,12 @@ fn attention(node: &Node) -> Option<&Attention> {
     }
 }
 
-/// Whether every query sees all of so many keys.
+/// Returns true if every query sees all of `length` keys.
 pub(crate) fn hides_nothing(mask: Mask, length: usize) -> bool {
     [0, length.saturating_sub(1)].into_iter().all(|query| mask.keys(query, length) == (0..length))
 }
 
-/// All nodes in a body, those inside of others too.
+/// Returns all nodes of a body, including nested ones.
 fn nodes(body: &[Node]) -> Box<dyn Iterator<Item = &Node> + '_> {
     Box::new(body.iter().flat_map(|node| std::iter::once(node).chain(node.op.bodies().flat_map(nodes))))
 }

@@ -1,20 +1,21 @@
-//! Few positions that stand for all between them, by cubics in a coordinate that is fine where structure is.
+//! A few positions that represent all between them, by cubics in a coordinate that is fine where structure is.
 //!
-//! Sums over long stretches between two positions go by runs of neighbours: the cubic in the middle of a run, times what the run weighs.
-//! A sixteenth of a stretch is short beside the distance from its ends of what a coordinate is measured from.
+//! Sums over long stretches between two positions go by runs of neighbours: the cubic in the middle of a run, times the
+//! weight of the run. A run is at most a sixteenth of a stretch. This is short compared with the distance between the
+//! ends of the stretch and the origins of the coordinate.
 
 use std::collections::BTreeSet;
 
 use super::cubic::{Stencil, cell, stencil};
 
-/// The coordinate of positions.
+/// The coordinate of positions: a logarithm of distances.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Measure {
-    /// From both ends of a sequence.
+    /// Distances from both ends of a sequence.
     Ends { length: usize },
-    /// Below a node, from it and from the beginning.
+    /// Distances from a node and from the beginning, for positions below the node.
     Below { node: usize },
-    /// Above a node, from it and from the end.
+    /// Distances from a node and from the end, for positions above the node.
     Above { node: usize, length: usize },
 }
 
@@ -29,15 +30,15 @@ impl Measure {
     }
 }
 
-/// Positions, ascending.
+/// Ascending positions, with cubics between them.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) positions: Vec<usize>,
-    /// The place of the first, where lines stand one after the other.
+    /// The place of the first position, where lines follow each other in one list.
     pub(super) start: usize,
     measure: Measure,
     coordinates: Vec<f64>,
-    /// Those that cubics do not reach across.
+    /// The indices of the positions that cubics do not reach across.
     breaks: Vec<usize>,
 }
 
@@ -54,7 +55,7 @@ impl Line {
         Self { positions, start, measure, coordinates, breaks }
     }
 
-    /// The cubic at `position`, with places where lines stand one after the other.
+    /// Returns the cubic at `position`, with places where lines follow each other in one list.
     pub(super) fn stencil(&self, position: usize) -> Stencil {
         if self.positions.len() == 1 {
             return Stencil { start: self.start, weights: [1.0, 0.0, 0.0, 0.0] };
@@ -65,8 +66,8 @@ impl Line {
     }
 }
 
-/// Without those that are far closer to a neighbour than both are to the next ones, where lists from two ends meet: cubics through them
-/// would multiply errors by the ratio.
+/// Drops positions that are far closer to a neighbour than both are to the next ones, which happens where lists from
+/// two ends meet. Cubics through them would multiply errors by the ratio.
 fn spaced(positions: Vec<usize>, is_break: &dyn Fn(usize) -> bool) -> Vec<usize> {
     const CLOSE: usize = 3;
     let is_close = |around: &[usize]| {
@@ -79,7 +80,7 @@ fn spaced(positions: Vec<usize>, is_break: &dyn Fn(usize) -> bool) -> Vec<usize>
     positions.into_iter().filter(|at| !dropped.contains(at)).collect()
 }
 
-/// Neighbouring positions, an odd number: the one in the middle, and how many are on each side.
+/// An odd number of neighbouring positions: the one in the middle, and the number on each side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) middle: usize,
@@ -92,7 +93,8 @@ impl Run {
     }
 }
 
-/// Runs from `first` to before `end`, in which no function of a line has a break but at the last position: that stands alone.
+/// Returns the runs in `first`..`end`. No function of a line has a break there except at the last position, which is a
+/// run of its own.
 pub(super) fn runs(first: usize, end: usize, longest: usize) -> impl Iterator<Item = Run> {
     const PARTS: usize = 16;
     let longest = (end.saturating_sub(first) / PARTS).min(longest);

@@ -1,4 +1,4 @@
-//! What is summed over the points of one list, and how.
+//! The specification of sums over the points of one list.
 
 use std::ops::RangeInclusive;
 
@@ -7,32 +7,33 @@ use smallvec::SmallVec;
 use super::cubic::Stencil;
 use super::line::{Run, runs};
 
-/// What decaying weights fall by from one end of a run to the other, and where nothing is left of them, in units of 1/e.
+/// Largest decrease of ln weight from one end of a run to the other, for weights that decay.
 pub(super) const FALL: f64 = 0.5;
+/// Decrease of ln weight beyond which weights are negligible.
 pub(super) const NOTHING: f64 = 45.0;
 
-/// How to sum along the rows of a chart, or over nodes: functions of positions t, b and c as above.
+/// The sum along the rows of a chart, or over nodes: functions of the positions t, b and c as in `sum.rs`.
 pub(crate) struct Spec<'a> {
     pub(crate) range: &'a dyn Fn(usize, usize) -> RangeInclusive<usize>,
-    /// On average over so many positions on both sides of b.
+    /// The weight of t and b, averaged over this number of positions on both sides of b.
     pub(crate) weight: &'a dyn Fn(usize, usize, usize) -> f64,
     pub(crate) scale: &'a dyn Fn(usize, usize) -> f64,
     pub(crate) decay: Decay<'a>,
 }
 
-/// How the weight of b decays with its distance, on top of `weight`.
+/// The decay of the weight of b with its distance, in addition to `weight`.
 #[derive(Clone, Copy)]
 pub(crate) enum Decay<'a> {
-    /// It does not.
+    /// No decay.
     None,
-    /// By rate^|anchor − b|, in ranges from one end of the sequence to the anchor.
+    /// A decay by rate^|anchor − b|, in ranges from one end of the sequence to the anchor.
     OneSided {
         rate: f64,
         anchor: &'a dyn Fn(usize, usize) -> usize,
-        /// Whether b goes up to the anchor, not down to it.
+        /// True if b runs up to the anchor, false if it runs down to it.
         is_before: bool,
     },
-    /// By rate^(p |t − b| + q |c − b|) with the powers [p, q], in any range.
+    /// A decay by rate^(p |t − b| + q |c − b|) with the powers [p, q], in any range.
     TwoSided { rate: f64, powers: [usize; 2] },
 }
 
@@ -43,14 +44,14 @@ pub(super) struct Weights {
     pub(super) weights: [f64; 5],
 }
 
-/// One list: its positions without repetitions, and the cubic at any position with places among all points.
+/// One list: its positions without repetitions, and the cubic at any position, with places among all points.
 pub(super) struct List<'a> {
     pub(super) positions: &'a [usize],
     pub(super) stencil: &'a dyn Fn(usize) -> Stencil,
 }
 
 impl List<'_> {
-    /// Σ weight · cubic from `first` to before `end`, which lie in one cell, by runs of neighbours.
+    /// Returns Σ weight · cubic over `first`..`end`, which is in one cell, by runs of neighbours up to this length.
     pub(super) fn between(
         &self,
         first: usize,

@@ -1,8 +1,8 @@
-//! Which positions, and which pairs of positions, are followed.
+//! The positions, and the pairs of positions, that are followed.
 //!
-//! A function of one position is kept at *nodes*, one of two positions at *points*: the first position of a point is
-//! a node, the second lies on the list of that node. Different tokens of a pair have the same id or not: two *classes* of pairs,
-//! with a kernel each.
+//! A function of one position is stored at *nodes* and a function of two positions at *points*. The first position of a
+//! point is a node, and the second is on the list of that node. Two different tokens have the same id or not: these are
+//! two *classes* of pairs, with a kernel each.
 
 mod averages;
 mod chart;
@@ -40,29 +40,30 @@ use super::few::Few;
 /// Nodes, points and classes.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
-    /// Where every position counts.
+    /// The chart of all positions, if every position counts; `None` for groups of tokens.
     pub(crate) chart: Option<Arc<Chart>>,
-    /// Tokens of a sequence.
+    /// The number of tokens of a sequence.
     pub(crate) length: f64,
-    /// How many tokens each node stands for.
+    /// The number of tokens that each node represents.
     pub(crate) tokens: Few<f64>,
     /// The node that a point has as its first position.
     pub(crate) first: Few<u32>,
-    /// What a function of one position is at the second position of a point: the sum of its values at these nodes, weighted.
+    /// The nodes, with weights, whose values add up to the value of a function of one position at the second position
+    /// of a point.
     second: Sparse,
-    /// How many ordered pairs of tokens each point stands for.
+    /// The number of ordered pairs of tokens that each point represents.
     pub(crate) pairs: Few<f64>,
-    /// Σ over all tokens other than that of a node, from the numbers of one class at all points.
+    /// Weights of Σ_b f(a, b) over the tokens b other than a, for every node a, from f at all points of one class.
     row_sums: Sparse,
-    /// The share of all pairs that each class has: different ids, and the same.
+    /// The share of each class among all pairs: different ids, and the same id.
     pub(crate) classes: Few<f64>,
-    /// How ids repeat, where they are drawn.
+    /// The law of repeated ids, if ids are drawn.
     pub(crate) repetition: Option<Arc<Repetition>>,
-    /// The ids of all positions, where they are given; then there is one class.
+    /// The ids of all positions, if they are given; then there is one class.
     pub(crate) given: Option<Given>,
-    /// How many tokens are in the first of two segments, on average, where every position is followed.
+    /// The mean number of tokens in the first of two segments, if there are two and every position is followed.
     pub(crate) boundary: Option<f64>,
-    /// For sums over triples of tokens, if they were asked for.
+    /// The grid for sums over triples of tokens, built when it is first needed.
     grid: OnceLock<Grid>,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Given {
 }
 
 impl Positions {
-    /// Every position of a chart, of tokens whose ids repeat like this if they have some.
+    /// All positions of a chart; `repetition` is the law of the ids, if tokens have ids.
     pub(crate) fn on(chart: impl Into<Arc<Chart>>, repetition: Option<Arc<Repetition>>) -> Self {
         let chart = chart.into();
         let row_sums = chart.row_sums();
@@ -94,13 +95,13 @@ impl Positions {
         }
     }
 
-    /// Every position of a sequence of these ids, on the chart of as many.
+    /// All positions of a sequence with these ids, on a chart of the same length.
     fn given(ids: &[u32], chart: Arc<Chart>) -> Self {
         let given = Given { ids: ids.into(), repetition: Arc::new(Repetition::given(ids)) };
         Self { given: Some(given), ..Self::on(chart, None) }
     }
 
-    /// Nodes and columns.
+    /// Returns the grid of nodes and columns.
     pub(crate) fn grid(&self) -> &Grid {
         self.grid.get_or_init(|| match &self.chart {
             Some(chart) => Grid::of(chart),
@@ -108,17 +109,17 @@ impl Positions {
         })
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.tokens.len()
     }
 
-    /// How many points there are, of all classes.
+    /// The number of points in all classes.
     pub(crate) fn points(&self) -> usize {
         self.first.len() * self.classes.len()
     }
 
-    /// Whether a point is of two tokens with the same id.
+    /// Returns true if both tokens of a point have the same id.
     pub(crate) fn has_same_ids(&self, point: usize) -> bool {
         match &self.given {
             Some(Given { ids, .. }) => {
@@ -129,7 +130,7 @@ impl Positions {
         }
     }
 
-    /// Whether both ends of a point are in one segment, on average.
+    /// Returns 1 if both ends of a point are in one segment and 0 if not, averaged over where the first segment ends.
     pub(crate) fn in_one_segment(&self, point: usize) -> f64 {
         let (first, nodes) = self.nodes_of(point);
         let second = nodes[0].0 as usize;
@@ -138,13 +139,13 @@ impl Positions {
         a * b + (1.0 - a) * (1.0 - b)
     }
 
-    /// The points of a class of pairs in the list of all.
+    /// The range of the points of a class among the points of all classes.
     pub(crate) fn class(&self, class: usize) -> Range<usize> {
         let points = self.first.len();
         class * points..(class + 1) * points
     }
 
-    /// A function of one position at both ends of a point of any class.
+    /// Returns the values of a function of one position at both ends of a point of any class.
     pub(crate) fn ends(&self, point: usize, at_nodes: &[f64]) -> [f64; 2] {
         let point = point % self.first.len();
         let first = at_nodes[self.first[point] as usize];
@@ -155,37 +156,38 @@ impl Positions {
         [first, second]
     }
 
-    /// The nodes that a point of any class stands between: one, and several with their weights.
+    /// Returns the node at the first position of a point of any class, and the nodes with weights for its second
+    /// position.
     pub(crate) fn nodes_of(&self, point: usize) -> (usize, &[(u32, f64)]) {
         let point = point % self.first.len();
         (self.first[point] as usize, self.second.row(point))
     }
 
-    /// What belongs to a position, at both ends of a point: that of the nearest node.
+    /// Returns the items of both ends of a point, from one item per node: the second is the item of the nearest node.
     pub(crate) fn at_ends<'t, T>(&self, point: usize, at_nodes: &'t [T]) -> [&'t T; 2] {
         let (first, nodes) = self.nodes_of(point);
         let nearest = nodes.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a point has nodes");
         [&at_nodes[first], &at_nodes[nearest.0 as usize]]
     }
 
-    /// Σ_b f(a, b) over the tokens b other than a, for a at every node, from the average of f over classes.
+    /// Returns Σ_b f(a, b) over the tokens b other than a, for every node a, from the average of f over classes.
     pub(crate) fn row_sums(&self, pairs: &[f64]) -> Few<f64> {
         self.row_sums.times(pairs).collect()
     }
 
-    /// The average over classes at every point.
+    /// Returns the average over classes at every point.
     pub(crate) fn class_mean(&self, pair: impl Fn(usize) -> f64) -> Few<f64> {
         let share = |class: usize, point: usize| pair(self.class(class).start + point) * self.classes[class];
         (0..self.first.len()).map(|point| (0..self.classes.len()).map(|class| share(class, point)).sum()).collect()
     }
 
-    /// Σ over all tokens.
+    /// Returns the sum over all tokens, from the values at nodes.
     pub(crate) fn sum(&self, own: impl Fn(usize) -> f64) -> f64 {
         self.tokens.iter().enumerate().map(|(node, &tokens)| own(node) * tokens).sum()
     }
 
-    /// The probabilities that two and three tokens have the same id, where that is a class of pairs, and those of two sequences that stand
-    /// for all, with their weights.
+    /// Returns the probabilities that two and that three tokens have the same id, on average, and their values in a few
+    /// sequences that represent all, with weights. They are 0 if pairs with the same id are not a class.
     pub(crate) fn shares(&self) -> (Shares, Vec<(f64, Shares)>) {
         match &self.repetition {
             Some(repetition) => (repetition.shares(), repetition.draws(self.length)),
@@ -193,12 +195,13 @@ impl Positions {
         }
     }
 
-    /// Σ over all ordered pairs of different tokens as if all were of one class, from the values at the points of one.
+    /// Returns the sum over all ordered pairs of different tokens as if all were of one class, from the values at its
+    /// points.
     pub(crate) fn sum_points(&self, pair: impl Fn(usize) -> f64) -> f64 {
         self.pairs.iter().enumerate().map(|(point, &pairs)| pair(point) * pairs).sum()
     }
 
-    /// Σ over all ordered pairs of different tokens.
+    /// Returns the sum over all ordered pairs of different tokens.
     pub(crate) fn sum_pairs(&self, pair: impl Fn(usize) -> f64) -> f64 {
         let mut sum = 0.0;
         for (class, &share) in self.classes.iter().enumerate() {
@@ -210,7 +213,7 @@ impl Positions {
     }
 }
 
-/// The shares of pairs of different ids and of the same, if there are ids.
+/// Returns the shares of pairs with different ids and with the same id, or one share if there are no ids.
 fn classes(repetition: Option<&Repetition>) -> Few<f64> {
     repetition.map_or_else(|| smallvec![1.0], |repetition| smallvec![1.0 - repetition.same(), repetition.same()])
 }

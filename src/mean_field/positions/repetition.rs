@@ -1,4 +1,4 @@
-//! How token ids repeat: of ids that are drawn independently by a power law, and of given ones.
+//! Statistics of repeated token ids, which are drawn independently by a power law or given.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -8,16 +8,16 @@ use foldhash::fast::FixedState;
 use sigprop_stack::PowerLaw;
 use statrs::distribution::{Binomial, Discrete, Hypergeometric};
 
-/// Ids with how many tokens each: N and m.
+/// Numbers N of ids, each with the number m of tokens per id.
 pub(crate) type Counts = Vec<(f64, f64)>;
 
-/// π₂ and π₃, the probabilities that two and three tokens have the same id, and how many ids there are of which probability.
+/// The law of ids and the probabilities π₂ and π₃ that two and that three tokens have the same id.
 #[derive(Clone, Debug)]
 pub(crate) struct Repetition {
     law: Law,
     pair: f64,
     triple: f64,
-    /// Probabilities, each with how many ids have it: nearby ranks together.
+    /// Probabilities, each with the number of ids that have it; nearby ranks are merged.
     ranks: OnceLock<Counts>,
 }
 
@@ -29,25 +29,25 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Where ids are no class of pairs.
+    /// The shares if pairs with the same id are not a class.
     pub(crate) const NONE: Self = Self { pair: 0.0, triple: 0.0 };
 
-    /// Of every class of pairs.
+    /// The share of every class of pairs: different ids, and the same id.
     pub(crate) fn classes(self) -> [f64; 2] {
         [1.0 - self.pair, self.pair]
     }
 
-    /// The probability that a token has the same id as one of two others and not as the second.
+    /// The probability that a token has the same id as the first of two others and not as the second.
     pub(crate) fn one_pair(self) -> f64 {
         self.pair - self.triple
     }
 }
 
-/// Where ids come from.
+/// The origin of ids.
 #[derive(Clone, Debug)]
 enum Law {
     Power(PowerLaw),
-    /// How many ids have how many tokens, of so many.
+    /// The number of ids for each number of tokens, and the total number of tokens.
     Given(BTreeMap<usize, usize>, usize),
 }
 
@@ -57,7 +57,7 @@ impl Repetition {
         Self { law: Law::Power(law), pair, triple, ranks: OnceLock::new() }
     }
 
-    /// Of given ids.
+    /// Counts given ids.
     pub(crate) fn given(ids: &[u32]) -> Self {
         let mut tokens: BTreeMap<u32, usize> = BTreeMap::new();
         for &id in ids {
@@ -77,7 +77,7 @@ impl Repetition {
         Self { law: Law::Given(counts, ids.len()), pair, triple, ranks: OnceLock::new() }
     }
 
-    /// What tells one law from another.
+    /// Returns a key that identifies the law.
     pub(crate) fn law(&self) -> [u64; 2] {
         match &self.law {
             Law::Power(law) => [law.vocab_size as u64, law.exponent.to_bits()],
@@ -89,17 +89,17 @@ impl Repetition {
         }
     }
 
-    /// π₃ − π₂²: the covariance of two pairs of tokens with one token in common having the same ids.
+    /// π₃ − π₂²: the covariance of the events that two pairs of tokens have equal ids, where the pairs share one token.
     pub(crate) fn covariance(&self) -> f64 {
         self.triple - self.pair * self.pair
     }
 
-    /// π₂ − π₃: by how much the variance of one pair is larger.
+    /// π₂ − π₃: the variance of the event that one pair of tokens has equal ids, minus the covariance.
     pub(crate) fn excess(&self) -> f64 {
         self.pair - self.triple
     }
 
-    /// The same, less the covariance once more: of a pair that both its tokens have in common with others.
+    /// The excess minus the covariance once more, for a pair of which both tokens are also in other pairs.
     pub(crate) fn excess_of_both(&self) -> f64 {
         self.excess() - self.covariance()
     }
@@ -109,15 +109,15 @@ impl Repetition {
         self.pair
     }
 
-    /// Whether two tokens of a class of pairs have the same id, less π₂.
+    /// 1 if two tokens of a class of pairs have the same id and 0 if not, minus π₂.
     pub(crate) fn of_pair(&self, class: usize) -> f64 {
         class as f64 - self.pair
     }
 
-    /// The probability that a third token has the id of one of two tokens of a class of pairs, less π₂.
+    /// The probability that a third token has the id of one of two tokens of a class of pairs, minus π₂.
     pub(crate) fn of_third(&self, class: usize) -> f64 {
         let own = match class {
-            // There is one id.
+            // There is only one id.
             0 if self.pair >= 1.0 => return 0.0,
             0 => self.excess() / (1.0 - self.pair),
             _ => self.triple / self.pair,
@@ -125,19 +125,20 @@ impl Repetition {
         own - self.pair
     }
 
-    /// Both probabilities.
+    /// Returns π₂ and π₃.
     pub(crate) fn shares(&self) -> Shares {
         Shares { pair: self.pair, triple: self.triple }
     }
 
-    /// Two values, with their weights, of the shares p₂ and p₃ of pairs and triples of equal ids in one sequence of `length` tokens. Their
-    /// variances are those of n = π₂³/π₃² ids with Poisson numbers of tokens, λ = L π₃/π₂ on average,
+    /// Returns two values, with weights, of the shares p₂ and p₃ of pairs and triples of equal ids in one sequence of
+    /// `length` tokens. Their variances are computed for n = π₂³/π₃² ids with Poisson numbers of tokens, λ = L π₃/π₂ on
+    /// average:
     ///
     /// ```text
     /// Var p₂/π₂² = (4/λ + 2/λ²)/n     Var p₃/π₃² = (9/λ + 18/λ² + 6/λ³)/n
     /// ```
     ///
-    /// both are taken as log-normal and as fully correlated (0.97 for large λ).
+    /// Both shares are taken as log-normal and as fully correlated (the correlation is 0.97 for large λ).
     pub(crate) fn draws(&self, length: f64) -> Vec<(f64, Shares)> {
         let Shares { pair, triple } = self.shares();
         if pair <= 0.0 || pair >= 1.0 || triple <= 0.0 {
@@ -150,7 +151,7 @@ impl Repetition {
         ];
         let factors = |sign: f64| variances.map(|of| (sign * of.ln_1p().sqrt() - 0.5 * of.ln_1p()).exp());
         let (many, few) = (factors(1.0), factors(-1.0));
-        // So that the mean of p₂ stays.
+        // This weight preserves the mean of p₂.
         let weight = (1.0 - few[0]) / (many[0] - few[0]);
         let of = |[pairs, triples]: [f64; 2]| {
             let pair = (pair * pairs).min(1.0);
@@ -159,7 +160,8 @@ impl Repetition {
         vec![(weight, of(many)), (1.0 - weight, of(few))]
     }
 
-    /// How many ids have how many of `length` tokens, on average: many tokens in classes.
+    /// Returns the mean number of ids for each number of tokens in a sequence of `length` tokens. Large numbers of
+    /// tokens are merged into classes.
     pub(crate) fn counts(&self, length: usize) -> Counts {
         let mut counts = Classes::default();
         match &self.law {
@@ -173,7 +175,8 @@ impl Repetition {
                     }
                 }
             }
-            // Of all, any `length`; of more, in proportion.
+            // A shorter sequence is a random part of the given ids; in a longer one numbers of tokens grow in
+            // proportion.
             Law::Given(given, all) => {
                 for (&tokens, &ids) in given {
                     if length >= *all {
@@ -191,17 +194,18 @@ impl Repetition {
     }
 }
 
-/// Ids and their tokens, by classes of how many tokens an id has.
+/// Numbers of ids and of their tokens, by classes of the number of tokens per id.
 #[derive(Default)]
 struct Classes(BTreeMap<usize, (f64, f64)>);
 
 impl Classes {
-    /// Adds so many ids with so many tokens each.
+    /// Adds `ids` ids with `tokens` tokens each.
     fn add(&mut self, ids: f64, tokens: f64) {
-        /// Largest number of tokens that is not taken together with others, and classes per factor of e beyond.
+        /// Largest number of tokens that has a class of its own.
         const EXACT: f64 = 4.0;
+        /// Classes per factor of e in larger numbers of tokens.
         const FINENESS: f64 = 3.0;
-        /// Expected numbers of ids below which there are none.
+        /// Expected number of ids below which they are left out.
         const NONE: f64 = 1e-9;
         let class = if tokens <= EXACT { tokens as usize } else { 100 + (tokens.ln() * FINENESS) as usize };
         if ids > NONE {
@@ -213,8 +217,9 @@ impl Classes {
 }
 
 fn ranks(law: PowerLaw) -> Counts {
-    /// Ranks that are taken one by one, and by how much later ones differ that are taken together.
+    /// Number of ranks that are kept one by one.
     const APART: usize = 64;
+    /// Relative distance of later ranks that are merged.
     const TOGETHER: f64 = 0.04;
     let probabilities = law.probabilities();
     let mut ranks = Vec::new();
@@ -232,7 +237,7 @@ fn ranks(law: PowerLaw) -> Counts {
 mod tests {
     use super::*;
 
-    /// Any of given ids repeat as all do, and all of them as they are counted.
+    /// Given ids have their exact counts in the full sequence; in any other length the counts add up to all tokens.
     #[test]
     fn given_ids_repeat_as_they_are_counted() {
         let ids = [3, 1, 3, 3, 7, 1, 9, 8];
@@ -247,7 +252,7 @@ mod tests {
         assert_ne!(repetition.law(), Repetition::given(&ids[1..]).law());
     }
 
-    /// They add up to all tokens, and two or three of these have the same id as often as two or three that are drawn.
+    /// Counts add up to all tokens, and two of these have the same id as often as two that are drawn.
     #[test]
     fn counted_ids_have_all_tokens() {
         for (vocab_size, exponent, length) in [(1000, 1.0, 48), (32_000, 1.0, 4096), (30, 0.0, 64), (1, 1.0, 16)] {

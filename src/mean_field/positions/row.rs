@@ -1,4 +1,4 @@
-//! A node with its points: second positions below it and above, that of the node on both sides.
+//! A node with its points: second positions below and above it, with the node itself on both sides.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,7 +15,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Of `node`, with places from `start`: these `distances` from it and from both ends of the sequence, and where windows begin and end.
+    /// Builds the row of `node`, with places from `start`. The points are at these `distances` from the node and from
+    /// both ends of the sequence, and where windows begin and end.
     pub(super) fn new(
         node: usize,
         start: usize,
@@ -40,22 +41,22 @@ impl Row {
         Self { node, below, above: Line::new(above, middle, Measure::Above { node, length }, is_break) }
     }
 
-    /// Second positions, those below and those above.
+    /// The second positions: first the lower ones, then the upper ones.
     pub(super) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.below.positions.iter().chain(&self.above.positions).copied()
     }
 
-    /// Places of its points among all.
+    /// The places of its points among all points.
     pub(super) fn places(&self) -> Range<usize> {
         self.below.start..self.above.start + self.above.positions.len()
     }
 
-    /// The place among all points of the limit from below at the node; that from above is the next.
+    /// The place among all points of the limit from below at the node; the limit from above is the next.
     pub(super) fn diagonal(&self) -> usize {
         self.above.start - 1
     }
 
-    /// The cubic at `position`, with places among all points; the node itself is of the upper side.
+    /// Returns the cubic at `position`, with places among all points; the node itself belongs to the upper side.
     pub(super) fn stencil(&self, position: usize) -> Stencil {
         if position < self.node { self.below.stencil(position) } else { self.above.stencil(position) }
     }

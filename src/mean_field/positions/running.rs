@@ -1,34 +1,35 @@
-//! Sums by running along a list, in time of the number of points.
+//! Running sums along a list, in time proportional to the number of points.
 //!
-//! What a cell between two neighbouring points adds is five weights of points, a running sum over cells has the sum up to every point,
-//! and a range is the difference of two of them, each with what lies between its end and the nearest point. Where weights decay with
-//! the distance the running sum decays from cell to cell.
+//! The contribution of a cell between two neighbouring points is a weighted sum over five points. A running sum over
+//! cells gives the sum up to every point. The sum over a range is the difference of two of these sums, each with the
+//! remainder between its end and the nearest point. Where weights decay with the distance, the running sum decays from
+//! cell to cell.
 
 use super::list::{Decay, FALL, List, NOTHING, Spec, Weights};
 
-/// What is between two neighbouring points, and the factor on what is further.
+/// The contribution of the cell between two neighbouring points, and the factor on the sum over cells before it.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     weights: Weights,
     further: f64,
 }
 
-/// The sum up to a position: that up to a point, with a factor, and what is between.
+/// The sum up to a position: the sum up to a point times a factor, plus the remainder between them.
 #[derive(Clone, Copy, Debug)]
 struct Prefix {
-    /// The cell that ends at the point; none before the first.
+    /// The cell that ends at the point; `None` before the first point.
     cell: Option<u32>,
     factor: f64,
-    /// Which of all rests it is, if there is something between.
+    /// The index of the remainder in the list of remainders; `None` if it is zero.
     rest: Option<u32>,
 }
 
-/// What one output is.
+/// One output: a scale times the difference of two sums.
 #[derive(Clone, Copy, Debug)]
 struct Output {
     scale: f64,
     last: Prefix,
-    /// Up to before the first position; none where that is the first of all.
+    /// The sum up to the position before the range; `None` if the range begins with the first of all positions.
     before: Option<Prefix>,
 }
 
@@ -36,14 +37,14 @@ struct Output {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running {
     cells: Vec<Cell>,
-    /// Of each list: its first cell and its first output.
+    /// The first cell and the first output of each list.
     lists: Vec<[u32; 2]>,
     outputs: Vec<Output>,
     rests: Vec<Weights>,
 }
 
 impl Running {
-    /// The index of what is between, if there is something.
+    /// Stores a remainder and returns its index, or `None` if it is zero.
     fn rest(&mut self, weights: Weights) -> Option<u32> {
         let index = self.rests.len() as u32;
         let is_any = weights.weights.iter().any(|weight| weight.abs() > 0.0);
@@ -51,7 +52,7 @@ impl Running {
         is_any.then_some(index)
     }
 
-    /// Adds a list, whose weights do not decay or do so to one side.
+    /// Adds a list whose weights do not decay, or decay on one side.
     pub(super) fn add(
         &mut self,
         list: &List,
@@ -121,7 +122,7 @@ impl Running {
             let (first, end) = (first.max(at.saturating_sub(reach)), end.min(at + reach + 1));
             list.between(first, end, longest, &|b, half| weight(b, half) * decayed(rate, at.abs_diff(b), half))
         };
-        // In the order in which the sum runs.
+        // Cells are in the order in which the sum runs.
         let cell = |index: usize| {
             let at = positions[index];
             let (weights, before) = if is_before {
@@ -152,7 +153,7 @@ impl Running {
         }
     }
 
-    /// The sums of a function at all points, or at all nodes.
+    /// Returns the sums of a function given at all points, or at all nodes.
     pub(super) fn of(&self, f: &[f64]) -> Vec<f64> {
         let added = |weights: &Weights| -> f64 {
             let values = f[weights.start as usize..].iter().zip(weights.weights);
@@ -180,7 +181,7 @@ impl Running {
     }
 }
 
-/// rate^distance, on average over so many positions on both sides.
+/// Returns rate^distance, averaged over `half` positions on both sides.
 fn decayed(rate: f64, distance: usize, half: usize) -> f64 {
     if half == 0 {
         return rate.powf(distance as f64);

@@ -1,4 +1,4 @@
-//! From a sequence to the same with one more token before all others, and back.
+//! Maps from a sequence to the sequence with one more token before all others, and back.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use crate::mean_field::few::Few;
 const NO_ID: u32 = u32::MAX;
 
 impl Positions {
-    /// Those with one more token before all others.
+    /// Returns these positions with one more token before all others.
     pub(crate) fn with_first(&self) -> Self {
         let Some(chart) = &self.chart else {
             let tokens: Few<f64> = std::iter::once(1.0).chain(self.tokens.iter().copied()).collect();
@@ -26,22 +26,23 @@ impl Positions {
         Self { given, boundary, ..Self::on(chart.resampled(chart.length + 1), self.repetition.clone()) }
     }
 
-    /// At the nodes of `others`, which has another token before these, functions of one position.
+    /// Returns a function of one position at the nodes of `others`, which has another token before these; it is 0 at
+    /// this token.
     pub(crate) fn own_behind(&self, others: &Self, own: &[f64]) -> Few<f64> {
         self.own_at(others, own, |at| at.checked_sub(1))
     }
 
-    /// The same at the points, of two positions.
+    /// Returns a function of two positions at the points of `others`, which has another token before these.
     pub(crate) fn pairs_behind(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| at.checked_sub(1))
     }
 
-    /// At the nodes of `others`, which lacks the first of these tokens.
+    /// Returns a function of one position at the nodes of `others`, which lacks the first of these tokens.
     pub(crate) fn own_without_first(&self, others: &Self, own: &[f64]) -> Few<f64> {
         self.own_at(others, own, |at| Some(at + 1))
     }
 
-    /// The same at the points.
+    /// Returns a function of two positions at the points of `others`, which lacks the first of these tokens.
     pub(crate) fn pairs_without_first(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| Some(at + 1))
     }

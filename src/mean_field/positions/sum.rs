@@ -1,10 +1,10 @@
-//! Sums over positions of what stands on the points of a row.
+//! Sums over positions of functions that are given at the points of a row.
 //!
 //! ```text
 //! y(t, c) = scale(t, c) Σ_{b in range(t, c)} weight(t, b) f(t, b)
 //! ```
 //!
-//! for the cubics of the row.
+//! Between the points, f is the cubic of the row.
 
 use super::chart::Chart;
 use super::dense::{Dense, TwoSided};
@@ -14,14 +14,14 @@ use super::running::Running;
 /// Sums along lists of points, one list after the other.
 #[derive(Clone, Debug)]
 pub(crate) enum Sum {
-    /// Of weights that decay on one side or not at all.
+    /// Sums with weights that decay on one side or not at all.
     Running(Running),
-    /// Of weights that decay on both sides.
+    /// Sums with weights that decay on both sides.
     Dense(TwoSided, Vec<Dense>),
 }
 
 impl Sum {
-    /// Along the rows of a chart, with outputs at all points.
+    /// Builds sums along the rows of a chart, with outputs at all points.
     pub(crate) fn along_rows(chart: &Chart, spec: &Spec) -> Self {
         let mut sum = Self::new(spec);
         for row in &chart.rows {
@@ -40,7 +40,7 @@ impl Sum {
         sum
     }
 
-    /// Over the nodes of a chart, with outputs at these places among all points; weights know of b alone.
+    /// Builds sums over the nodes of a chart, with outputs at these places among all points; weights depend on b alone.
     pub(crate) fn over_nodes(chart: &Chart, places: impl Iterator<Item = usize>, spec: &Spec) -> Self {
         let mut sum = Self::new(spec);
         let list = List { positions: chart.nodes(), stencil: &|at| chart.nodes.stencil(at) };
@@ -66,7 +66,7 @@ impl Sum {
         }
     }
 
-    /// The sums of a function at all points, or at all nodes.
+    /// Returns the sums of a function given at all points, or at all nodes.
     pub(crate) fn of(&self, f: &[f64]) -> Vec<f64> {
         match self {
             Self::Running(running) => running.of(f),

@@ -1,4 +1,4 @@
-//! From the positions of a sequence to those of a convolution over it, and back.
+//! Maps from the positions of a sequence to the positions of a convolution over it, and back.
 
 use std::sync::Arc;
 
@@ -13,17 +13,20 @@ use super::cubic::{Entries, Sparse, Stencil};
 pub(crate) struct Taps {
     inputs: Arc<Chart>,
     outputs: Arc<Chart>,
-    /// At nodes and lower points of the outputs, of functions at the nodes and at all points of the inputs.
+    /// Sums at the nodes of the outputs, from a function at the nodes of the inputs.
     own_read: Sparse,
+    /// Sums at the lower points of the outputs, from a function at all points of the inputs.
     read: Sparse,
-    /// The other way round, with the share of distances at which two inputs are read by one tap.
+    /// Sums at the nodes of the inputs, from a function at the nodes of the outputs.
     own_spread: Sparse,
+    /// Sums at the lower points of the inputs, from a function at all points of the outputs.
     spread: Sparse,
+    /// The share of distances at which one tap reads two inputs, at the lower points of the inputs.
     shares: Vec<f64>,
 }
 
 impl Taps {
-    /// To so many outputs.
+    /// Builds the sums for `length` outputs.
     pub(crate) fn new(convolution: &Convolution, inputs: &Arc<Chart>, length: usize) -> Self {
         let Convolution { kernel, stride, padding, .. } = *convolution;
         let outputs = Arc::new(inputs.resampled(length));
@@ -65,17 +68,18 @@ impl Taps {
         }
     }
 
-    /// The positions of the outputs.
+    /// The chart of the outputs.
     pub(crate) fn outputs(&self) -> &Arc<Chart> {
         &self.outputs
     }
 
-    /// Of a function of one input and of a symmetric one of two, at nodes and at lower points, the sums over taps at those of the outputs.
+    /// Returns sums over taps at the nodes and lower points of the outputs. They are sums of a function of one input,
+    /// given at nodes, and of a symmetric function of two inputs, given at lower points.
     pub(crate) fn read(&self, own: &[f64], lower: &[f64]) -> [Vec<f64>; 2] {
         [self.own_read.times(own).collect(), self.read.times(&self.inputs.all(lower)).collect()]
     }
 
-    /// The same from outputs to inputs.
+    /// Returns sums over taps at the nodes and lower points of the inputs, from functions of one and of two outputs.
     pub(crate) fn spread(&self, own: &[f64], lower: &[f64]) -> [Vec<f64>; 2] {
         let all = self.outputs.all(lower);
         let pairs = self.spread.times(&all).zip(&self.shares).map(|(sum, &share)| sum * share).collect();

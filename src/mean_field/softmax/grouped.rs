@@ -1,9 +1,10 @@
-//! Overlaps of a row whose keys come in groups, those of one id, of unlike size.
+//! Overlaps of a row whose keys form groups of different size; a group has the keys of one id.
 //!
-//! There are N_m groups of m keys, n = Σ m N_m. Scores are √(wφ) u + √(w(1 − φ)) z with one u per group and one z per key, and K = V = φE +
-//! (1 − φ)I are the covariances of keys and of values, E of ones within groups. With M_k = E_z y^k e^{−y}, y = t e^s, and 1/Σ^k =
-//! ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt as in `overlaps.rs`, what is summed over keys of a group is, on average over u, divided by F_m =
-//! E_u M_0^m and multiplied by ∏ F^N. With G and Q the sums of A_b and of A_b² in a group, H = φG² + (1 − φ)Q, J_b the gradient of A_b,
+//! There are N_m groups of m keys, n = Σ m N_m. Scores are √(wφ) u + √(w(1 − φ)) z with one u per group and one z per
+//! key. K = V = φE + (1 − φ)I are the covariances of keys and of values, where E is one within groups. Let M_k = E_z
+//! y^k e^{−y}, y = t e^s, and 1/Σ^k = ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt as in `overlaps.rs`. A sum over the keys of a group
+//! is averaged over u, divided by F_m = E_u M_0^m and multiplied by ∏ F^N. Let G and Q be the sums of A_b and of A_b²
+//! in a group, H = φG² + (1 − φ)Q, and J_b the gradient of A_b:
 //!
 //! ```text
 //! squares     E AᵀKA = E ΣH                           and E AᵀA = E ΣQ
@@ -13,23 +14,23 @@
 //! apart       tr K E[J] K E[J]                        of two rows whose scores have nothing in common
 //! ```
 //!
-//! For small w squares are P + w (D + 2X) and 1/n + w tr/n, mean P + 2wX, passed D and tr/n, apart D: with C that takes the mean off,
-//! P = 1ᵀK1/n², tr = tr CKC/n, D = tr (CKC)²/n² and X = P² − |K1|²/n³.
+//! For small w, `squares` are P + w (D + 2X) and 1/n + w tr/n, `mean` is P + 2wX, `passed` are D and tr/n, and `apart`
+//! is D. With C, which subtracts the mean, P = 1ᵀK1/n², tr = tr CKC/n, D = tr (CKC)²/n² and X = P² − |K1|²/n³.
 //!
-//! Assumption: as many groups of every size as on average. Source: ours.
+//! Assumption: the number of groups of every size is its mean. Source: ours.
 
 use super::integrals::{moments, normal_nodes};
 use crate::mean_field::positions::Counts;
 
-/// Step in ln t, and of common scores where they vary enough: the trapezoidal rule is off by e^(−π²/step). Of long rows D is a small part of
-/// what is integrated.
+/// Step in ln t, and in common scores where they vary enough. The trapezoidal rule is off by e^(−π²/step). In long rows
+/// D is a small part of the integral.
 const STEP: f64 = 0.45;
-/// ln of a product of M_0 below which nothing is left; it only falls with t.
+/// ln of a product of M_0 below which contributions are negligible; it only falls with t.
 const NOTHING: f64 = -45.0;
 /// Half-width of common scores, in standard deviations.
 const REACH: f64 = 7.0;
 
-/// What a row of groups overlaps; of keys with the likeness φ, and alone.
+/// Overlaps of a row of groups; pairs of numbers are for keys with the likeness φ and for single keys.
 pub(super) struct Overlaps {
     pub(super) squares: [f64; 2],
     pub(super) mean: f64,
@@ -37,7 +38,7 @@ pub(super) struct Overlaps {
     pub(super) apart: f64,
 }
 
-/// The same of scores that hardly vary.
+/// Moments of the row for scores that hardly vary: P, tr, D and X.
 pub(super) struct Flat {
     pub(super) mean: f64,
     pub(super) trace: f64,
@@ -59,7 +60,7 @@ impl Flat {
     }
 }
 
-/// Of groups at score variance `w`.
+/// Returns the overlaps of groups at score variance `w`.
 pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
     let length: f64 = groups.iter().map(|(ids, tokens)| ids * tokens).sum();
     let (std, common) = (w.sqrt(), (w * likeness).sqrt());
@@ -72,7 +73,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
         .map(|(u, step)| step * (-0.5 * u * u).exp() / std::f64::consts::TAU.sqrt())
         .collect();
     let scores = scores((w * (1.0 - likeness)).sqrt());
-    // Of E G a share of e^−20 is left out.
+    // A share e^−20 of E G is left out.
     let (lower, upper) = (-20.0 - REACH * std - length.ln(), 4.0 + REACH * std);
     let steps = ((upper - lower) / STEP).ceil() as usize;
     let places = steps * per_t as usize + weights.len();
@@ -88,7 +89,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
     sums.overlaps(groups, likeness)
 }
 
-/// e^z and the weights of z ~ N(0, std²).
+/// Returns e^z and the weights of z ~ N(0, std²).
 fn scores(std: f64) -> Vec<(f64, f64)> {
     normal_nodes((0.7 / std).min(0.8)).into_iter().map(|(z, weight)| ((std * z).exp(), weight)).collect()
 }
@@ -116,18 +117,22 @@ impl Given {
 /// Expectations of one group at one t.
 struct Group {
     ln: f64,
-    /// G, G², Q and H.
+    /// E G.
     first: f64,
+    /// E G².
     all: f64,
+    /// E Q.
     keys: f64,
+    /// E H.
     both: f64,
-    /// Σ_b A_b (KA)_b² and Σ_b A_b² (KA)_b, H² and Q H.
+    /// E Σ_b A_b (KA)_b² and E Σ_b A_b² (KA)_b.
     rows: [f64; 2],
+    /// E H² and E Q H.
     squares: [f64; 2],
 }
 
 impl Group {
-    /// Of m keys.
+    /// Computes the expectations of a group of m keys.
     fn new(m: f64, likeness: f64, given: &[Given], weights: &[f64]) -> Self {
         let (mut total, mut sums) = (0.0, [0.0; 11]);
         // M_0 falls with u.
@@ -138,7 +143,7 @@ impl Group {
         }
         let total = total.max(f64::MIN_POSITIVE);
         let [r1, r2, r11, r3, r21, r111, r4, r31, r22, r211, r1111] = sums.map(|sum| sum / total);
-        // Tuples of different keys.
+        // These are the numbers of tuples of different keys.
         let pairs = m * (m - 1.0);
         let triples = pairs * (m - 2.0).max(0.0);
         let fours = triples * (m - 3.0).max(0.0);
@@ -170,8 +175,9 @@ impl Group {
 struct Sums {
     squares: [f64; 2],
     passed: [f64; 2],
-    /// E G, G² and Q of every group, and E GG' of every two.
+    /// E G, E G² and E Q of every group.
     each: Vec<[f64; 3]>,
+    /// E GG' of every two groups.
     together: Vec<f64>,
 }
 
@@ -180,7 +186,7 @@ impl Sums {
         Self { squares: [0.0; 2], passed: [0.0; 2], each: vec![[0.0; 3]; groups], together: vec![0.0; groups * groups] }
     }
 
-    /// Adds one t; none after it counts if false.
+    /// Adds the integrand at one t. Returns false if it and the integrands at all later t are negligible.
     fn add(&mut self, groups: &Counts, likeness: f64, given: &[Given], weights: &[f64]) -> bool {
         let all: Vec<Group> = groups.iter().map(|&(_, m)| Group::new(m, likeness, given, weights)).collect();
         let ln: f64 = groups.iter().zip(&all).map(|((count, _), group)| count * group.ln).sum();
@@ -218,7 +224,7 @@ impl Sums {
         let whole = |m: f64| other + likeness * m;
         let mut apart = 0.0;
         for (i, (&(count, m), [mean, all, keys])) in groups.iter().zip(&self.each).enumerate() {
-            // E[J] of a key, of two of one group, and (K J) of both.
+            // These are E[J] of a key and of two keys of one group, then K E[J] of both.
             let own = (mean - keys) / m;
             let pair = if m > 1.0 { -(all - keys) / (m * (m - 1.0)) } else { 0.0 };
             let common = likeness * (own + (m - 1.0) * pair);
@@ -244,7 +250,8 @@ mod tests {
         [both, keys, of.mean, passed, passed_keys, of.apart]
     }
 
-    /// Two, one and three keys of an id, w = 2, φ = 0.6, sampled with NumPy (4 · 10⁶ rows); relative standard errors below 3e-4.
+    /// Groups of two, two, one and three keys at w = 2 and φ = 0.6 were sampled with NumPy (4 · 10⁶ rows); relative
+    /// standard errors are below 3e-4.
     #[test]
     fn groups_are_as_sampled() {
         let of = overlaps(&vec![(2.0, 2.0), (1.0, 1.0), (1.0, 3.0)], 2.0, 0.6);
@@ -254,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Groups of one size whose keys are equal are as many keys; keys that have nothing in common are one each.
+    /// Groups of one size whose keys are equal act as one key each; keys without correlation act one by one.
     #[test]
     fn groups_of_one_size_are_keys() {
         for w in [0.3, 2.0, 10.0] {

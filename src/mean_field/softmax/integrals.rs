@@ -5,12 +5,12 @@ use std::f64::consts::PI;
 /// Half-width of the Gaussian variables, in standard deviations.
 pub(super) const REACH: f64 = 8.5;
 
-/// M_k(t) = E y^k e^{−y} for k = 0 to 4, where y = t e^s and `scores` has e^s and the weight of every node.
+/// Returns M_k(t) = E y^k e^{−y} for k = 0 to 4, where y = t e^s and `scores` has e^s and the weight of every node.
 pub(super) fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
     let mut moments = [0.0; 5];
     for &(exponential, weight) in scores {
         let y = t * exponential;
-        // Beyond, e^{−y} has underflowed and y^k with it.
+        // For larger y, e^{−y} has underflowed and y^k with it.
         if y < 700.0 {
             let mut term = weight * (-y).exp();
             for moment in &mut moments {
@@ -22,7 +22,7 @@ pub(super) fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
     moments
 }
 
-/// Nodes x and weights of E f(x), x ~ N(0, 1).
+/// Returns the nodes x and weights of E f(x), x ~ N(0, 1).
 pub(crate) fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
     let half = (REACH / step).ceil() as i32;
     (-half..=half).map(|i| step * f64::from(i)).map(|x| (x, step * (-0.5 * x * x).exp() / (2.0 * PI).sqrt())).collect()

@@ -1,4 +1,4 @@
-//! Softmax A_b = e^{s_b}/Σ e^s of n Gaussian scores of variance w each, beyond what they have in common.
+//! Softmax A_b = e^{s_b}/Σ e^s of n Gaussian scores of variance w each, after subtraction of their common part.
 //!
 //! ```text
 //! S2 = E ΣA²     S3 = E ΣA³     T = E (ΣA² − 2ΣA³ + (ΣA²)²)     (`overlaps.rs`: exact for every n and w)
@@ -6,19 +6,22 @@
 //! W_1 = w (1 − S2)²/(n − 1)                W_2 = ½ w² (1 − 3 S2 + 2 S3)² n/((n − 1)(n − 2))
 //! ```
 //!
-//! To first order in w the overlap is 1/n + w (1 − 1/n)/n ρ. A row has factors on that, all 1 for w → 0: of values σ(ρ) = f² + σ₂ρ +
-//! rρ^(k−1), of gradients their derivative τ(ρ) = f² + 2σ₂ρ + krρ^(k−1); all terms beyond W_2 are one power with their sum and slope.
+//! To first order in w the overlap is 1/n + w (1 − 1/n)/n ρ. A row has factors on the term in w, all 1 for w → 0:
+//! σ(ρ) = f² + σ₂ρ + rρ^(k−1) for values, and for gradients τ(ρ) = f² + 2σ₂ρ + krρ^(k−1), the derivative of ρσ(ρ). All
+//! terms beyond W_2 are represented by one power with their sum and slope.
 //!
-//! A row a of n keys and a row c of these and others, m in all, have 1/m and factors on w (1 − 1/n)/m ρ:
+//! A row a of n keys and a row c of these and others, m in all, have the overlap 1/m, and factors on the term w
+//! (1 − 1/n)/m ρ:
 //!
 //! ```text
 //! f_a f_c in place of f²     σ₂ = (1 − 2/n) g_a g_c     σ_ac(1) = σ_a(1) (f_c/f_a)^p     τ_ac(1) = τ_a(1) (f_c/f_a)^q
 //! ```
 //!
-//! the first two exactly; p and q, functions of n and w, hardly depend on m and are those of m = 4n. σ and τ are within 1 % of sampled
-//! ones for w up to 3. Rows that have as many keys, of other variances, take geometric means.
+//! The first two are exact. The powers p and q are functions of n and w that hardly depend on m; they are taken at
+//! m = 4n. σ and τ are within 1 % of sampled ones for w up to 3. Two rows with equally many keys but other variances
+//! take geometric means.
 //!
-//! Assumption: scores are independent but for what all share. Source: ours; first order: Kedia et al. 2024.
+//! Assumption: scores are independent except for their common part. Source: ours; first order: Kedia et al. 2024.
 
 mod grouped;
 mod integrals;
@@ -37,15 +40,15 @@ pub(crate) use table::{Rows, cubic_of};
 /// Factors of a row of scores on the first order in w.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// How many scores of equal weight it is like.
+    /// The number of equal scores that the row is like.
     pub(crate) keys: f64,
-    /// Variance of each.
+    /// The variance of each score.
     pub(crate) variance: f64,
     /// (S2 − 1/n)/(w (1 − 1/n)/n).
     pub(crate) squares: f64,
     /// T/((1 − 1/n)/n).
     pub(crate) passed: f64,
-    /// `squares` and `passed` of single keys; they differ from those of a row where ids repeat.
+    /// `squares` and `passed` of single keys; they differ from the factors of a row where ids repeat.
     pub(crate) single_key: [f64; 2],
     /// The factor on the shift of the mean row from flat: `squares` where that is below 1.
     pub(crate) shift: f64,
@@ -84,36 +87,36 @@ impl Row {
         }
     }
 
-    /// Σ E A² over that of scores that do not differ.
+    /// Returns Σ E A² over its value for equal scores.
     pub(crate) fn sharper(&self) -> f64 {
         self.single_key[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
     }
 
-    /// σ(ρ) and τ(ρ) of two rows.
+    /// Returns σ(ρ) and τ(ρ) of two rows.
     pub(crate) fn with(&self, other: &Self, correlation: f64) -> [f64; 2] {
-        /// Of a series with non-negative terms, so that the next has k = 3 at least.
+        /// Smallest power k of the remainder: a series with non-negative terms, whose next term has k = 3.
         const LEAST_POWER: f64 = 3.0;
         let [first, second] = [self.first * other.first, self.second(other)];
         let [squares, passed] = self.equal(other);
         let rest = squares - first - second;
         let slope = passed - first - second * 2.0;
         let power = slope / rest;
-        // Neither is there.
+        // If the remainder is zero, so is its slope.
         let power = if rest.abs() > 1e-12 && power > LEAST_POWER { power } else { LEAST_POWER };
         let size = if correlation < 0.0 { -correlation } else { correlation };
         let tail = if size > 1e-12 { (size.ln() * (power - 1.0)).exp() * rest } else { 0.0 };
         [first + correlation * second + tail, first + correlation * second * 2.0 + tail * power]
     }
 
-    /// W_2 of two rows over the first order.
+    /// Returns W_2 of two rows over the first order.
     fn second(&self, other: &Self) -> f64 {
         let keys = if self.keys < other.keys { self.keys } else { other.keys };
         self.third * other.third * (-keys.recip() * 2.0 + 1.0).clamp(0.0, 1.0)
     }
 
-    /// σ(1) and τ(1) of two rows.
+    /// Returns σ(1) and τ(1) of two rows.
     fn equal(&self, other: &Self) -> [f64; 2] {
-        /// Beyond, one row has more keys than the other.
+        /// Largest relative difference of the numbers of keys at which they count as equal.
         const SAME: f64 = 1e-3;
         let mean = |a: f64, b: f64| if a > 0.0 && b > 0.0 { (a * b).sqrt() } else { 0.0 };
         if (self.keys / other.keys - 1.0).abs() < SAME {

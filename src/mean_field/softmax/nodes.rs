@@ -1,4 +1,4 @@
-//! Factors of rows at the nodes of the table, integrated.
+//! Factors of rows at the nodes of the table, from numerical integrals.
 
 use rayon::prelude::*;
 
@@ -7,7 +7,7 @@ use super::table::{Factors, NODES, STEPS, ln};
 
 fn factors(place: [i32; 2]) -> Factors {
     let [n, w] = [0, 1].map(|axis| (STEPS[axis] * f64::from(place[axis])).exp());
-    // n of one is where they lose their meaning.
+    // The factors lose their meaning at n = 1.
     let n = n.max(1.05);
     let [alone, _] = overlaps(n, w, 0.0);
     let [squares, passed] = of_rows([n, n], w, alone);
@@ -17,11 +17,11 @@ fn factors(place: [i32; 2]) -> Factors {
     [squares, passed, first(n, alone), ln(third), p, q]
 }
 
-/// p and q.
+/// Returns p and q.
 fn powers(n: f64, w: f64) -> [f64; 2] {
-    /// How many times as many scores the longer row has that they are taken from.
+    /// Number of scores of the longer row from which p and q are computed, relative to the shorter row.
     const LONGER: f64 = 4.0;
-    /// Below this variance they hardly change, and both logarithms are small.
+    /// Variance below which p and q hardly change, and both logarithms are small.
     const LEAST: f64 = 0.1;
     let (m, w) = (LONGER * n, w.max(LEAST));
     let [alone, shared] = overlaps(n, w, m - n);
@@ -31,13 +31,13 @@ fn powers(n: f64, w: f64) -> [f64; 2] {
     [0, 1].map(|index| if grown > 1e-8 { (of_shared[index] - of_alone[index]) / grown } else { 0.0 })
 }
 
-/// ln σ(1) and ln τ(1) of a row of n scores and one of these and others, m in all.
+/// Returns ln σ(1) and ln τ(1) of a row of n scores and a row of these and others, m in all.
 pub(super) fn of_rows([n, m]: [f64; 2], w: f64, [both, once, twice, square]: Overlaps) -> [f64; 2] {
     let flat = (1.0 - 1.0 / n) / m;
     [(both - 1.0 / m) / (w * flat), (both - once - twice + square) / flat].map(ln)
 }
 
-/// ln f.
+/// Returns ln f.
 pub(super) fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
     ln((1.0 - s2) / (1.0 - 1.0 / n))
 }

@@ -1,5 +1,5 @@
-//! How a row whose ids repeat differs from one of equal keys: factors on its overlaps, on a grid of (ln n, ln w, φ), cubic between; the
-//! nodes are integrated when they are first needed, once in a process.
+//! The difference between a row with repeated ids and a row of equal keys: factors on its overlaps. They are on a grid
+//! of (ln n, ln w, φ) with cubic interpolation. The nodes are integrated when they are first needed, once in a process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
@@ -9,22 +9,24 @@ use super::table::{cubic_of, ln};
 use super::{Row, Rows};
 use crate::mean_field::positions::{Counts, Repetition};
 
-/// Of ln n, ln w and φ between two nodes.
+/// Steps of ln n, ln w and φ between two nodes.
 const STEPS: [f64; 3] = [2.0 * std::f64::consts::LN_2, std::f64::consts::LN_2, 0.25];
-/// Ends of ln n and ln w: of one key there is one id, below w factors go as it does.
+/// Ends of ln n and ln w. One key has one id; below the smallest w the logarithms of factors are proportional to w.
 const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-2.0 * std::f64::consts::LN_2, 4.2]];
 
-/// ln of the factors over w/(1 + w).
+/// The logarithms of the factors, over w/(1 + w).
 type Factors = [f64; 6];
-/// A law, and where on the grid; and a law and a number of keys.
+/// A law of ids and a node of the grid.
 type Place = ([u64; 2], [i32; 3]);
+/// A law of ids and a number of keys.
 type Keys = ([u64; 2], usize);
 
 static NODES: LazyLock<RwLock<HashMap<Place, Factors>>> = LazyLock::new(RwLock::default);
 static COUNTS: LazyLock<Mutex<HashMap<Keys, Arc<Counts>>>> = LazyLock::new(Mutex::default);
 
 impl Row {
-    /// Of `keys` of score variance `variance` in all, with this likeness of two with the same id.
+    /// Returns this row with the factors for repeated ids. The row has `keys` keys with this total score `variance`;
+    /// `likeness` is φ, for two keys with the same id.
     pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: f64, likeness: f64) -> Self {
         let [n, w] = [keys.ln(), variance.ln()];
         let [n, w] = [(n, ENDS[0], STEPS[0]), (w, ENDS[1], STEPS[1])].map(|(of, [low, high], step)| {
@@ -32,9 +34,9 @@ impl Row {
             cubic_of(x.floor(), x)
         });
         let likeness = likeness.clamp(0.0, 1.0) / STEPS[2];
-        // Nodes from 0 to 1 alone.
+        // Nodes are between 0 and 1.
         let likeness = cubic_of(likeness.floor().clamp(1.0, STEPS[2].recip() - 2.0), likeness);
-        // Where scores are flat, and at powers of four, one node is enough.
+        // One node is enough where scores are flat, and at powers of four.
         let is_flat = variance < ENDS[1][0].exp();
         let mut sums = [0.0; 6];
         for (i, &of_n) in n.1.iter().enumerate().filter(|(_, of_n)| of_n.abs() > 0.0) {
@@ -60,7 +62,8 @@ impl Row {
 }
 
 fn node(repetition: &Repetition, at: [i32; 3]) -> Factors {
-    // One key, or keys that are as unlike as those of different ids.
+    // There is no correction for one key, or if keys with the same id are no more correlated than keys with different
+    // ids.
     if at[0] < 1 || at[2] == 0 {
         return [0.0; 6];
     }
@@ -78,7 +81,7 @@ fn factors(repetition: &Repetition, at: [i32; 3]) -> Factors {
     integrated(&counts(repetition, n.round() as usize), w, STEPS[2] * f64::from(at[2]))
 }
 
-/// How many ids have how many of `length` keys.
+/// Returns the mean number of ids for each number of keys, in a row of `length` keys.
 fn counts(repetition: &Repetition, length: usize) -> Arc<Counts> {
     let mut known = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let counts = known.entry((repetition.law(), length)).or_insert_with(|| Arc::new(repetition.counts(length)));
@@ -88,7 +91,7 @@ fn counts(repetition: &Repetition, length: usize) -> Arc<Counts> {
 fn integrated(groups: &Counts, w: f64, likeness: f64) -> Factors {
     let length: f64 = groups.iter().map(|(ids, tokens)| ids * tokens).sum();
     let flat = Flat::new(groups, likeness);
-    // Of one id, whose keys are the same, no scores differ.
+    // If all keys have one id and are equal, no scores differ.
     if flat.spread < 1e-9 {
         return [0.0; 6];
     }
@@ -96,7 +99,7 @@ fn integrated(groups: &Counts, w: f64, likeness: f64) -> Factors {
     let like = Rows::row(keys, w * flat.trace * keys / (keys - 1.0));
     let of = overlaps(groups, w, likeness);
     let of_keys = flat.trace / length;
-    // Groups of one size lean nowhere.
+    // With groups of one size the mean row has no shift.
     let leans = flat.shift < -1e-6 * flat.spread;
     let ratios = [
         (of.squares[0] - of.mean) / (w * flat.spread * like.squares),
@@ -115,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Between nodes factors are those that are integrated.
+    /// Factors between nodes are close to integrated ones.
     #[test]
     fn factors_between_nodes_are_near() {
         for (vocab_size, keys) in [(1000, 48.0), (32_000, 100.0), (32_000, 3000.0)] {
@@ -127,7 +130,7 @@ mod tests {
                 let exact = integrated(&counts(&repetition, keys as usize), variance, likeness);
                 for (index, (got, exact)) in got.into_iter().zip(exact).enumerate() {
                     let exact = (exact * variance / (1.0 + variance)).exp();
-                    // What is shift is little.
+                    // The shift is small.
                     let tolerance = if index == 3 { 0.05 } else { 0.02 };
                     approx::assert_relative_eq!(got, exact, max_relative = tolerance);
                 }

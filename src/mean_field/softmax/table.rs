@@ -1,27 +1,28 @@
-//! Factors of rows on a grid of (ln n, ln w), interpolated with continuous first derivatives. The binary contains the factors at the nodes, which depend on nothing
-//! else.
+//! Factors of rows on a grid of (ln n, ln w), interpolated with continuous first derivatives. The binary contains the
+//! factors at the nodes, which depend on nothing else.
 //!
-//! `SIGPROP_NODES=write cargo test --release nodes_are_those_of_the_integrals` writes `nodes.bin` anew: for every ln n and every ln w
-//! six numbers of 64 bits, little-endian.
+//! `SIGPROP_NODES=write cargo test --release nodes_are_those_of_the_integrals` writes `nodes.bin` anew: for every ln n
+//! and every ln w six numbers of 64 bits, little-endian.
 
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use super::Row;
 
-/// Of ln n and ln w between two nodes.
+/// Steps of ln n and ln w between two nodes.
 pub(super) const STEPS: [f64; 2] = [0.5, 0.5];
-/// Ends of ln n and ln w: below w scores do not differ, above one key takes all but where others are as large; n of one has no scores that differ.
+/// Ends of ln n and ln w. Below the smallest w scores do not differ. Above the largest, one key has all the weight
+/// except where others are as large. At n = 1 no scores differ.
 const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 
-/// ln of the four factors of a row, and the two powers.
+/// The logarithms of the four factors of a row, and the two powers.
 pub(super) type Factors = [f64; 6];
 
 /// Factors at the nodes of a grid.
 pub(super) struct Nodes {
     /// The nodes on each axis that interpolation between the ends of the grid needs.
     pub(super) places: [RangeInclusive<i32>; 2],
-    /// Of ln n and ln w, which changes fastest.
+    /// The factors at every ln n and ln w; the index of ln w changes fastest.
     pub(super) factors: Vec<Factors>,
 }
 
@@ -36,7 +37,7 @@ pub(super) static NODES: LazyLock<Nodes> = LazyLock::new(|| {
 });
 
 impl Nodes {
-    /// The factors at this node, and at those behind it on the axis of ln w.
+    /// Returns the factors at this node, followed by the factors at later nodes on the axis of ln w.
     pub(super) fn from(&self, [n, w]: [i32; 2]) -> &[Factors] {
         let [keys, variances] = &self.places;
         let count = (variances.end() - variances.start() + 1) as usize;
@@ -44,12 +45,12 @@ impl Nodes {
     }
 }
 
-/// What is known of rows.
+/// Access to the tabulated factors of rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows;
 
 impl Rows {
-    /// A row of `keys` scores of the variance `variance` each.
+    /// Returns a row of `keys` scores of variance `variance` each.
     pub(crate) fn row(keys: f64, variance: f64) -> Row {
         let [_, [smallest, largest]] = ENDS;
         if variance < smallest.exp() || keys < 1.0 + 1e-9 {
@@ -68,7 +69,8 @@ impl Rows {
         }
         let [squares, passed, first, third, powers @ ..] = sums;
         let [squares, passed, first, third] = [squares, passed, first, third].map(f64::exp);
-        // One key takes all but where two are at the top, in one over the standard deviation of rows, or three, in one over the variance.
+        // Beyond the grid one key has all the weight in most rows. The share of rows with two keys at the top is one
+        // over the standard deviation, and the share with three keys is one over the variance.
         let beyond = largest.exp() / variance;
         let is_beyond = beyond < 1.0;
         let root = if is_beyond { beyond.sqrt() } else { 1.0 };
@@ -79,8 +81,9 @@ impl Rows {
     }
 }
 
-/// Index of the first of six nodes around `x`, and their weights: the quartics through the five nodes around both ends of a cell, blended
-/// linearly. Both have the values of both ends, so that the derivative at a node is that of its quartic from both sides.
+/// Returns the index of the first of six nodes around `x`, and their weights. They blend linearly the two quartics
+/// through the five nodes around each end of a cell. Both quartics have the values of both ends, so that the derivative
+/// at a node is the derivative of its quartic from both sides.
 fn smooth(x: f64) -> (i32, [f64; 6]) {
     let cell = x.floor();
     let x = x - cell;
@@ -93,7 +96,7 @@ fn smooth(x: f64) -> (i32, [f64; 6]) {
     (cell as i32 - 2, weights)
 }
 
-/// Lagrange's weights of the nodes −2, −1, 0, 1, 2.
+/// Returns Lagrange's weights of the nodes −2, −1, 0, 1, 2.
 fn quartic(x: f64) -> [f64; 5] {
     let [one, four] = [x * x - 1.0, x * x - 4.0];
     [
@@ -105,7 +108,8 @@ fn quartic(x: f64) -> [f64; 5] {
     ]
 }
 
-/// Index of the first of the four nodes of a cubic around the cell that begins at `cell`, and their weights.
+/// Returns the index of the first of the four nodes of a cubic around the cell that begins at `cell`, and their
+/// weights.
 pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
@@ -113,7 +117,7 @@ pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
 }
 
 pub(super) fn ln(factor: f64) -> f64 {
-    /// e to it is nothing.
+    /// Logarithm of a negligible factor.
     const NOTHING: f64 = -50.0;
     if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING }
 }
@@ -124,7 +128,7 @@ mod tests {
     use super::super::overlaps::overlaps;
     use super::*;
 
-    /// A polynomial of fourth degree is itself, and a function that no polynomial is has one slope at a node.
+    /// A polynomial of fourth degree is reproduced. A function that is no polynomial has one slope at a node.
     #[test]
     fn interpolation_is_smooth() {
         let interpolated = |f: &dyn Fn(f64) -> f64, x: f64| {
@@ -139,8 +143,8 @@ mod tests {
         assert!((below - above).abs() < 1e-4, "{below} {above}");
     }
 
-    /// Beyond the grid factors fall as integrated ones do, and two rows have at most in common what one has
-    /// with itself.
+    /// Factors beyond the grid fall like integrated ones. The overlap of two rows is at most the overlap of one with
+    /// itself.
     #[test]
     fn sharp_rows_are_those_of_the_integrals() {
         for keys in [4.0, 64.0] {

@@ -1,13 +1,13 @@
-//! How far gradients and signals of one sequence line up across triples of tokens.
+//! The alignment of gradients and signals of one sequence, over triples of tokens.
 //!
 //! ```text
 //! aligned = E_s Σ_tu Γ_tu K_ts K_us        K_ab = E x_a x_b,  Γ_ab = E g_a g_b,  s any token of the sequence
 //! ```
 //!
-//! Of triples with two equal tokens sums over pairs are left. Three different ones have equal ids with the probability π₃, exactly one
-//! pair of them with π₂ − π₃ each, and every pattern has its kernels at every pair. Where all positions count, Σ over different tokens
-//! is Σ over all less coincidences of functions that are continued to the diagonal: Σ_u is exact at nodes t and s, and interpolated
-//! between them for Σ_s K_ts. Source: ours.
+//! Triples with two equal tokens reduce to sums over pairs. Three different tokens all have equal ids with the
+//! probability π₃, and only a given two of them with π₂ − π₃. Every such pattern has its kernels for every pair. Where
+//! positions differ, Σ over different tokens is Σ over all tokens minus coincidences, for functions that are continued
+//! to the diagonal: Σ_u is exact at the nodes t and s, and interpolated between them for Σ_s K_ts. Source: ours.
 
 use nalgebra::{DMatrix, DVector};
 
@@ -18,10 +18,10 @@ use crate::mean_field::positions::{Grid, Shares};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aligned {
     length: f64,
-    /// Σ over one token, and over two different ones of a class.
+    /// Sums over one token, and over two different tokens of each class of pairs.
     own: f64,
     pairs: [f64; 2],
-    /// Over three: of equal ids, of which exactly two have the same, of different ids.
+    /// Sums over three different tokens: with equal ids, with exactly two equal ids, with different ids.
     triples: [f64; 3],
 }
 
@@ -52,7 +52,7 @@ impl Aligned {
         Self { length: positions.length, own, pairs, triples }
     }
 
-    /// Where ids repeat like this.
+    /// Returns the number for ids that repeat with these probabilities.
     pub(super) fn at(&self, ids: Shares) -> f64 {
         let [others, same] = ids.classes();
         let weights = [ids.triple, ids.one_pair(), others - 2.0 * ids.one_pair()];
@@ -64,7 +64,7 @@ impl Aligned {
 /// A kernel as matrices.
 pub(super) struct Matrices<'k> {
     pub(super) kernel: &'k Kernel,
-    /// Of two different tokens in every class of pairs.
+    /// The products of two different tokens, for every class of pairs.
     classes: Vec<Rows>,
 }
 
@@ -75,7 +75,7 @@ impl<'k> Matrices<'k> {
         Self { kernel, classes: (0..positions.classes.len()).map(of_class).collect() }
     }
 
-    /// Σ over all tokens of the kernel times a function at nodes, on average over ids.
+    /// Returns the matrix of Σ_t K_st h_t over all tokens t, acting on h at nodes, averaged over ids.
     pub(super) fn operator(&self, ids: Shares) -> DMatrix<f64> {
         let mut operator = DMatrix::from_diagonal(&DVector::from_column_slice(&self.kernel.own));
         for (rows, share) in self.classes.iter().zip(ids.classes()) {
@@ -84,12 +84,13 @@ impl<'k> Matrices<'k> {
         operator
     }
 
-    /// Σ_s (Σ_t K_ts h_t)², of h at nodes.
+    /// Returns Σ_s (Σ_t K_ts h_t)², from h at nodes.
     pub(super) fn squares(&self, h: &DVector<f64>, ids: Shares) -> f64 {
         let (k, positions) = (self.kernel, &self.kernel.positions);
         let others: Vec<DVector<f64>> = self.classes.iter().map(|rows| &rows.operator * h).collect();
         let share = ids.classes();
-        // Of Σ_t and Σ_u over two others, both of one class, or one of each.
+        // Weights for two other tokens t and u: both have different ids from s, exactly t has the same, both have the
+        // same.
         let weights = [share[0] - ids.one_pair(), ids.one_pair(), ids.triple];
         let product =
             |[one, same]: [f64; 2]| weights[0] * one * one + (2.0 * weights[1] * one + weights[2] * same) * same;
@@ -109,12 +110,12 @@ impl<'k> Matrices<'k> {
     }
 }
 
-/// A kernel of two different tokens of one class as matrices.
+/// The kernel of two different tokens of one class, as matrices.
 struct Rows {
-    /// At nodes and columns, and at pairs of nodes.
+    /// Values at nodes and columns, and at pairs of nodes.
     columns: DMatrix<f64>,
     nodes: DMatrix<f64>,
-    /// Σ over all tokens other than that of a node of this times a function at nodes.
+    /// The matrix of Σ_t K_st h_t over the tokens t other than s, acting on h at nodes.
     operator: DMatrix<f64>,
 }
 
@@ -128,7 +129,7 @@ impl Rows {
         Self { columns, nodes, operator }
     }
 
-    /// Σ_u of this at (t, u) times another at (s, u) over tokens other than t and s.
+    /// Returns Σ_u of this kernel at (t, u) times the other at (s, u), over the tokens u other than t and s.
     fn contracted(&self, other: &Self, grid: &Grid) -> DMatrix<f64> {
         let mut sum = grid.times_tokens(self.columns.clone()) * other.columns.transpose();
         let count = sum.nrows();
@@ -156,7 +157,7 @@ mod tests {
         Aligned::new(&x, &gradient).at(x.kernel.positions.shares().0)
     }
 
-    /// A kernel with these moments of two tokens in a class of pairs.
+    /// Returns a kernel with these moments of two tokens in a class of pairs.
     fn kernel(positions: &Arc<Positions>, own: &[f64], pair: &dyn Fn(usize, [usize; 2]) -> f64) -> Kernel {
         let places = positions.points() / positions.classes.len();
         let of_point = |point: usize| {
@@ -166,8 +167,8 @@ mod tests {
         Kernel::new(positions, |node| own[node], of_point)
     }
 
-    /// Five tokens at positions of their own, whose ids are three that are equally likely: every sum over triples by loops, over all
-    /// draws of ids.
+    /// Every sum over triples equals that of loops over tokens and over all possible ids: five tokens at positions of
+    /// their own, each with one of three equally likely ids.
     #[test]
     fn sums_over_triples_are_those_of_loops() {
         const LENGTH: usize = 5;
@@ -199,7 +200,7 @@ mod tests {
         approx::assert_relative_eq!(squares, of_squares / draws as f64, max_relative = 1e-12);
     }
 
-    /// Groups are their tokens.
+    /// Groups have the same sums as their single tokens.
     #[test]
     fn groups_are_their_tokens() {
         let group = |token: usize| usize::from(token > 0);
@@ -217,7 +218,8 @@ mod tests {
         approx::assert_relative_eq!(of(&groups, &|node| node), of(&all, &group), max_relative = 1e-12);
     }
 
-    /// Of kernels like those behind causal attention, and of one that is large where tokens are near.
+    /// Graded positions give the same sums as all positions, for kernels like those after causal attention and for one
+    /// that is large for near tokens.
     #[test]
     fn graded_positions_are_all_positions() {
         const LENGTH: usize = 300;

@@ -1,6 +1,7 @@
-//! What the first step of an optimiser does to the output of a linear map y = W x on the same sequence.
+//! The effect of the first step of an optimiser on the output of a linear map y = W x, on the same sequence.
 //!
-//! With G = dL/dW = Σ_t g_t x_tᵀ, K_ab = E x_a x_b, Γ_ab = E g_a g_b, n features of x, c the mean correlation of tokens,
+//! With G = dL/dW = Σ_t g_t x_tᵀ, K_ab = E x_a x_b, Γ_ab = E g_a g_b, n features of x, and c the mean correlation of
+//! tokens,
 //!
 //! ```text
 //! SGD    ΔW = −η G         E Δy_s²/η² = n² (E_s Σ_tu Γ_tu K_ts K_us + φ K_ss Σ_tu Γ_tu K_tu)
@@ -8,12 +9,14 @@
 //! E |G| = √(2/π) E √(g·K g)           φ = 1/n + (γ − 1/n)(1 − c)² Σ_t Γ_tt K_tt/Σ_tu Γ_tu K_tu
 //! ```
 //!
-//! The first term is what tokens have in common (`aligned.rs`, `signs.rs`), the second noise: Σ_tu Γ_tu K_tu is E dW²; the variance of
-//! x_t·x_s/n is 1/n, of two differences of tokens γ. Given g, an entry of G is Gaussian together with x_sj, and E sign(G_ij) x_sj =
-//! √(2/π) (K g)_s/√(g·K g). A step of a standardised weight moves the one in use by √J of it: E Δy² has J² (SGD) or J (Adam), E |G| √J.
+//! The first term is the common part of tokens (`aligned.rs`, `signs.rs`), the second is noise. Σ_tu Γ_tu K_tu is
+//! E dW². The variance of x_t·x_s/n is 1/n, and for two differences of tokens it is γ. Given g, an entry of G is
+//! jointly Gaussian with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g). A step of the sampled weight moves a
+//! standardised weight by √J of it: E Δy² has the factor J² (SGD) or J (Adam), and E |G| the factor √J.
 //!
-//! Assumptions: gradients depend on signals as far as Γ says; relative terms of order γ are neglected. Of signs besides: gradients
-//! and features are Gaussian without mean (`src/first_step/untold.rs`). At infinite width γ = 1/n. Source: ours.
+//! Assumptions: gradients depend on signals only as far as Γ says; relative terms of order γ are neglected. For signs,
+//! gradients and features are moreover Gaussian with mean zero (`src/first_step/untold.rs`). At infinite width γ = 1/n.
+//! Source: ours.
 
 mod aligned;
 mod signs;
@@ -30,29 +33,29 @@ use crate::logarithms::ln_sum;
 use aligned::{Aligned, Matrices};
 use signs::Signs;
 
-/// What first steps do, per entry, as logarithms; of no gradient, nothing.
+/// The effect of first steps, per entry, in logarithms; −∞ if the gradient is zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
-    /// E Δy²/η².
+    /// ln E Δy²/η² of SGD.
     pub(crate) by_sgd: f64,
-    /// The same of Adam.
+    /// ln E Δy²/η² of Adam.
     pub(crate) by_adam: f64,
-    /// E |G|.
+    /// ln E |G|.
     pub(crate) size: f64,
 }
 
-/// What finite width adds to the input of a map and to the gradient at its output.
+/// The corrections of finite width to the input of a map and to the gradient at its output.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FiniteWidth {
     pub(crate) signal: Shift,
     pub(crate) gradient: Shift,
     /// γ − 1/n.
     pub(crate) concentration: f64,
-    /// What is added to ln E dW².
+    /// The correction to ln E dW².
     pub(crate) weights: f64,
 }
 
-/// What is added to ln E x², and to the correlation of two tokens.
+/// The corrections to ln E x² and to the correlation of two tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shift {
     pub(crate) ln_level: f64,
@@ -71,11 +74,11 @@ impl Shift {
 }
 
 impl Steps {
-    /// Of no gradient.
+    /// The steps of a gradient that is zero.
     pub(crate) const NONE: Self =
         Self { by_sgd: f64::NEG_INFINITY, by_adam: f64::NEG_INFINITY, size: f64::NEG_INFINITY };
 
-    /// Of the map from `x` to an output with this gradient.
+    /// Returns the steps of the map from `x` to an output with this gradient.
     pub(crate) fn of(linear: &Linear, x: &Signal, gradient: &Gradient, finite: FiniteWidth) -> Self {
         let x = if linear.standardised.is_some() { &x.centred_kernel() } else { &x.kernel };
         let ln_collected = gradient.ln_collected(x) + finite.weights;
@@ -87,7 +90,7 @@ impl Steps {
         Self::of_kernels(linear, [&x, &finite.gradient.applied(&gradient.kernel)], ln_collected, finite.concentration)
     }
 
-    /// From both kernels, ln E dW², and γ − 1/n.
+    /// Returns the steps from both kernels, ln E dW², and γ − 1/n.
     fn of_kernels(linear: &Linear, [x, gradient]: [&Kernel; 2], ln_collected: f64, concentration: f64) -> Self {
         let (width, positions) = (linear.fan_in as f64, &x.positions);
         let ln_level = (positions.sum(|node| x.own[node]) / positions.length).ln() + x.ln_unit;
@@ -109,7 +112,7 @@ impl Steps {
     }
 }
 
-/// Of two different tokens; 0 of a token alone.
+/// Returns the mean correlation of two different tokens; 0 for a single token.
 fn mean_correlation(x: &Kernel) -> f64 {
     let positions = &x.positions;
     let pairs = positions.length * (positions.length - 1.0);
@@ -134,7 +137,8 @@ mod tests {
         Linear { fan_in: 64, fan_out: 32, weight, bias: None, standardised: None }
     }
 
-    /// Of tokens with these second moments (as logarithms) and correlations of the signal and of the gradient.
+    /// Returns the steps for tokens with these second moments (as logarithms) and correlations of the signal and of the
+    /// gradient.
     fn steps(linear: &Linear, levels: [f64; 2], correlations: [f64; 2], finite: FiniteWidth) -> Steps {
         let positions = Arc::new(Positions::groups(&[TOKENS], None));
         let [x, gradient] = [0, 1].map(|index: usize| {
@@ -144,7 +148,7 @@ mod tests {
         Steps::of(linear, &Signal::centred(64.0, x), &Gradient::independent(gradient), finite)
     }
 
-    /// Δy goes with |x|² |g| (SGD) and with |x| (Adam), |G| with |x| |g|; beyond f64 too.
+    /// Δy is proportional to |x|² |g| (SGD) or |x| (Adam), |G| to |x| |g|, also beyond the range of f64.
     #[test]
     fn steps_are_homogeneous() {
         let base = steps(&linear(), [0.0, 0.0], [0.4, 0.1], FiniteWidth::default());
@@ -156,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Copies with copied gradients are one token, L times.
+    /// L copies of a token with equal gradients move as one token with L times the gradient.
     #[test]
     fn copies_move_as_one_token() {
         let Steps { by_sgd, by_adam, size } = steps(&linear(), [0.0; 2], [1.0; 2], FiniteWidth::default());
@@ -167,7 +171,7 @@ mod tests {
         assert_relative_eq!(size.exp(), FRAC_2_PI * tokens, max_relative = 1e-6);
     }
 
-    /// γ is noise of the squares of tokens' differences.
+    /// γ adds noise in proportion to the squared differences of tokens.
     #[test]
     fn concentrated_differences_are_noise() {
         let of = |concentration| {
@@ -178,7 +182,7 @@ mod tests {
         assert_relative_eq!(of(0.1) - of(0.0), noise, max_relative = 1e-9);
     }
 
-    /// Levels and correlations are those of finite width, E dW² is what it is said to be.
+    /// The moments are those of finite width, and E dW² is the one that is given.
     #[test]
     fn finite_width_moves_moments() {
         let signal = Shift { ln_level: 0.2, correlation: -0.1 };

@@ -4,16 +4,18 @@
 //! aligned = E_s (K g)_s²/(g·K g)     size = E √(2/π) √(g·K g)     K_ab = E x_a x_b,  g of covariance Γ over tokens
 //! ```
 //!
-//! Where tokens are alike, one direction h of Γ K has much of g·K g, and its share differs between entries of the output; the
-//! rest is the sum over many. With a = tr ΓK and b = tr ΓK²/L of which h has a₁ and b₁, z of N(0, 1), u = (a − a₁)/a₁,
+//! Where tokens are correlated, one direction h of Γ K has much of g·K g, and its share differs between entries of the
+//! output. The remainder is a sum over many directions. Let a = tr ΓK and b = tr ΓK²/L, of which h has a₁ and b₁. With
+//! z ~ N(0, 1) and u = (a − a₁)/a₁,
 //!
 //! ```text
 //! aligned = E (b₁ z² + b − b₁)/(a₁ z² + a − a₁) = φ b₁/a₁ + (1 − φ) (b − b₁)/(a − a₁)     φ = E z²/(z² + u)
 //! size    = √(2/π) E √(a₁ z² + a − a₁)                                                    φ = 1 − √(πu/2) e^{u/2} erfc √(u/2)
 //! ```
 //!
-//! h is the eigenvector of Γ K with the largest eigenvalue a₁; b₁ is a₁ |K h|²/(h·K h L). How often ids repeat differs between
-//! sequences; where they do, a and b are larger: averages are over two draws (`Repetition::draws`). Source: ours.
+//! h is the eigenvector of Γ K with the largest eigenvalue a₁; b₁ is a₁ |K h|²/(h·K h L). How often ids repeat differs
+//! between sequences, and a and b are larger where ids repeat more. Averages are therefore over two representative
+//! sequences (`Repetition::draws`). Source: ours.
 
 use std::f64::consts::{FRAC_2_PI, PI};
 
@@ -23,17 +25,17 @@ use super::aligned::{Aligned, Matrices};
 use crate::mean_field::positions::Shares;
 use crate::quadrature::gaussian_nodes;
 
-/// Steps of the power method. If the second eigenvalue is not much smaller, which direction h is matters little.
+/// Steps of the power method. If the second eigenvalue is not much smaller, the choice of h matters little.
 const POWERS: usize = 32;
 
-/// See above.
+/// The numbers `aligned` and `size` of the formulas above, as logarithms.
 pub(super) struct Signs {
     pub(super) ln_aligned: f64,
-    /// ln of E |G| over √(E G²).
+    /// ln of E |G|/√(E G²).
     pub(super) ln_size: f64,
 }
 
-/// The part of g·K g and of |K g|²/L in a direction, or in all of them.
+/// Expectations of g·K g (`collected`) and of |K g|²/L (`aligned`), in one direction or in all of them.
 #[derive(Clone, Copy)]
 struct Part {
     collected: f64,
@@ -41,14 +43,14 @@ struct Part {
 }
 
 impl Part {
-    /// No more than all of it.
+    /// Returns the part, limited to `all`.
     fn within(self, all: Self) -> Self {
         Self { collected: self.collected.min(all.collected), aligned: self.aligned.min(all.aligned) }
     }
 }
 
 impl Signs {
-    /// Of a gradient that is not zero, with E_s Σ_tu Γ_tu K_ts K_us.
+    /// Computes the numbers for a gradient that is not zero; `aligned` is E_s Σ_tu Γ_tu K_ts K_us.
     pub(super) fn of(x: &Matrices<'_>, gradient: &Matrices<'_>, aligned: &Aligned) -> Self {
         let (k, g) = (x.kernel, gradient.kernel);
         let (mean, draws) = k.positions.shares();
@@ -74,7 +76,7 @@ impl Signs {
     }
 }
 
-/// E (b₁ z² + b − b₁)/(a₁ z² + a − a₁).
+/// Returns E (b₁ z² + b − b₁)/(a₁ z² + a − a₁).
 fn ratio(all: Part, first: Part) -> f64 {
     let rest = Part { collected: all.collected - first.collected, aligned: all.aligned - first.aligned };
     if first.collected <= 0.0 {
@@ -85,9 +87,9 @@ fn ratio(all: Part, first: Part) -> f64 {
     share * first.aligned / first.collected + of_rest
 }
 
-/// φ = E z²/(z² + u).
+/// Returns φ = E z²/(z² + u).
 fn first_share(u: f64) -> f64 {
-    /// Beyond, the asymptotic series is good to 1e-4.
+    /// Beyond this, the asymptotic series is accurate to 1e-4.
     const LARGE: f64 = 60.0;
     if u > LARGE {
         let v = u.recip();
@@ -97,12 +99,12 @@ fn first_share(u: f64) -> f64 {
     1.0 - (PI * half).sqrt() * half.exp() * libm::erfc(half.sqrt())
 }
 
-/// E √(s z² + 1 − s).
+/// Returns E √(s z² + 1 − s).
 fn mean_root(s: f64) -> f64 {
     gaussian_nodes(0.0, 1.0).iter().map(|(z, weight)| weight * (s * z * z + 1.0 - s).sqrt()).sum()
 }
 
-/// The part in the direction of the largest eigenvalue of Γ K; nothing of no gradient.
+/// Returns the part in the direction of the largest eigenvalue of Γ K; zero without a gradient.
 fn largest(x: &Matrices<'_>, gradient: &Matrices<'_>, ids: Shares) -> Part {
     let [k, g] = [x, gradient].map(|matrices| matrices.operator(ids));
     let positions = &x.kernel.positions;
@@ -114,7 +116,7 @@ fn largest(x: &Matrices<'_>, gradient: &Matrices<'_>, ids: Shares) -> Part {
     if size <= 0.0 {
         return none;
     }
-    // Gradients of keys, which add up to nothing, are known to rounding in this direction.
+    // Gradients of keys add up to zero, so that this product may be nothing but rounding.
     let collected = product(&(&g * &kh), &kh) / size;
     if collected <= 0.0 {
         return none;
@@ -122,9 +124,10 @@ fn largest(x: &Matrices<'_>, gradient: &Matrices<'_>, ids: Shares) -> Part {
     Part { collected, aligned: collected * x.squares(&h, ids) / (size * positions.length) }
 }
 
-/// The eigenvector of Γ K.
+/// Returns the eigenvector of Γ K with the largest eigenvalue; `None` without a gradient.
 fn direction(x: &DMatrix<f64>, gradient: &DMatrix<f64>) -> Option<DVector<f64>> {
-    // Neither orthogonal to what all tokens share nor all of it, of which gradients of keys have none.
+    // The start is neither orthogonal nor parallel to the common direction of all tokens, along which gradients of keys
+    // vanish.
     let last = (x.nrows() - 1).max(1) as f64;
     let mut h = DVector::from_fn(x.nrows(), |node, _| 1.0 + 0.5 * (PI * node as f64 / last).cos());
     for _ in 0..POWERS {
@@ -156,7 +159,7 @@ mod tests {
         Signs::of(&x, &gradient, &Aligned::new(&x, &gradient))
     }
 
-    /// Of a group, and of as many positions, all pairs of tokens having these correlations.
+    /// Returns the numbers for one group, and for as many positions. All pairs of tokens have these correlations.
     fn signs([x, g]: [f64; 2]) -> [Signs; 2] {
         let chart = Chart::new(TOKENS, Grading::all(TOKENS), &[]);
         [Positions::groups(&[TOKENS as f64], None), Positions::on(chart, None)].map(|positions| {
@@ -166,7 +169,7 @@ mod tests {
         })
     }
 
-    /// By Simpson's rule with 40 000 panels, in Python.
+    /// The expected values are from Simpson's rule with 40 000 panels, in Python.
     #[test]
     fn averages_over_one_direction() {
         for (u, expected) in [
@@ -184,8 +187,8 @@ mod tests {
         }
     }
 
-    /// Tokens that have nothing in common, and copies: (K g)_s²/(g·K g) is 1/L and 1, whatever g is; g·K g is the sum
-    /// of 48 squares, and the square of a Gaussian sum.
+    /// For uncorrelated tokens and for copies, (K g)_s²/(g·K g) is 1/L and 1, for every g; g·K g is the sum of 48
+    /// squares, and the square of a Gaussian sum.
     #[test]
     fn limits() {
         for Signs { ln_aligned, ln_size } in signs([0.0, 0.0]) {
@@ -193,14 +196,14 @@ mod tests {
             assert_relative_eq!(ln_size, 0.5 * FRAC_2_PI.ln(), epsilon = 0.01);
         }
         for Signs { ln_aligned, ln_size } in signs([1.0, 0.0]) {
-            // Where nothing is left but rounding, its root counts.
+            // The remainder is nothing but rounding, but its root counts.
             assert_relative_eq!(ln_aligned, 0.0, epsilon = 1e-6);
             assert_relative_eq!(ln_size, FRAC_2_PI.ln(), epsilon = 1e-6);
         }
     }
 
-    /// Correlation 0.7, gradients independent: averages over z and over χ² of 47 degrees of freedom, by quadrature in
-    /// Python. That the rest does not fluctuate is good to 1/47.
+    /// The correlation is 0.7 and gradients are independent. The expected values are averages over z and over χ² of 47
+    /// degrees of freedom, by quadrature in Python. Neglecting the fluctuations of the remainder is accurate to 1/47.
     #[test]
     fn alike_tokens() {
         for Signs { ln_aligned, ln_size } in signs([0.7, 0.0]) {
@@ -209,9 +212,10 @@ mod tests {
         }
     }
 
-    /// Ids by Zipf's law, 1000 of them, equal tokens copies and others nothing alike; gradients alike at 0.97 and 0.99:
-    /// numpy, 2000 draws of 48 ids with 32 gradients each, good to 1e-2. That one number stands for all ids leaves 4 to
-    /// 5 %; one draw would be 14 % too large.
+    /// 1000 ids follow Zipf's law: tokens with equal ids are copies, others are uncorrelated, and gradients have the
+    /// correlations 0.99 and 0.97. The expected value is from numpy, from 2000 samples of 48 ids with 32 gradients
+    /// each, accurate to 1e-2. Representing all ids by one number leaves an error of 4 to 5 %. One representative
+    /// sequence in place of two would be 14 % too large.
     #[test]
     fn repeated_ids() {
         let repetition = Repetition::new(PowerLaw { vocab_size: 1000, exponent: 1.0 });

@@ -1,4 +1,4 @@
-//! Fans: parts fork from a common input, are merged, split and joined again.
+//! Fans at finite width: parts fork from a common input and are merged; gradients are split and joined.
 
 use std::sync::Arc;
 
@@ -18,39 +18,39 @@ use crate::mean_field::mixture;
 use crate::predict::PredictError;
 use crate::predict::mean_field::{self, Added};
 
-/// What the backward pass of a fan needs.
+/// The data that the backward pass of a fan needs.
 pub(in crate::predict) struct KeptFan {
     x: Signal,
     merged: Joined,
     forked: Forked,
-    /// ln E |g_a|² at the output, at infinite width, and the cosine of two.
+    /// ln E |g_a|² at the output at infinite width, and the cosine of the gradients of two tokens.
     output: (f64, f64),
 }
 
-/// What became of the parts of a fan.
+/// The result of merging the parts of a fan.
 pub(super) enum Joined {
     Parts(Box<Merged>),
     Attention(Box<ExpandedAttention>),
-    /// Of an attention out of the range of its averages: an output that is drawn anew.
+    /// An attention outside the range of its averages, whose output counts as sampled anew.
     Redrawn(Box<Applied>),
-    /// Of a mixture: tokens as the router reads them, the expert that stands for all, and fluctuations of both.
+    /// A mixture: the merged parts (input of the router, representative expert), and the fluctuations before the merge.
     Routed(Box<Merged>, Fluctuations),
-    /// Inside an attention.
+    /// A fan inside an attention.
     Inside,
 }
 
-/// What forks of a fan did.
+/// The effects of the forks of a fan.
 #[derive(Default)]
 pub(super) struct Forked {
-    /// To the common input.
+    /// The covariance that the entries of the common input added before the fork, if they added any.
     drawn: Option<Matrix>,
     copied: Vec<usize>,
     memory: Option<Memory>,
-    /// The common input, behind what its entries were still to add.
+    /// The common input after its entries have added their noise.
     settled: Option<Arc<stream::Stream>>,
 }
 
-/// What an attention reads other than its queries' stream.
+/// The moments of the stream that an attention reads keys and values from, if it is not the stream of its queries.
 pub(super) struct Memory {
     pub(super) moments: Moments,
     pub(super) means: [f64; 2],
@@ -58,7 +58,7 @@ pub(super) struct Memory {
 }
 
 impl Walk {
-    /// What a part gets from the input of its fan.
+    /// Returns the input of a part, from the input of its fan.
     pub(super) fn part_input(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
         let leading = self.leading.fork(at, fan, &input.leading, part);
         if input.inside.is_some() {
@@ -74,7 +74,7 @@ impl Walk {
             let settled = Some(Arc::new(stream.clone()));
             self.forks.push(Forked { drawn, settled, ..Forked::default() });
         }
-        // The router of a mixture reads the first part.
+        // The router of a mixture reads the input itself, and the expert a copy.
         let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
         if is_copy {
             self.forks.last_mut().expect("the first part opened it").copied.push(slot);
@@ -93,7 +93,7 @@ impl Walk {
         Signal { leading, moments: input.moments, stream: Arc::new(stream), slot, inside }
     }
 
-    /// The output of a fan.
+    /// Returns the output of a fan, and the data for its backward pass.
     pub(super) fn merge_parts(
         &mut self,
         at: &Site,
@@ -126,7 +126,7 @@ impl Walk {
         Ok((Signal::new(leading, stream, slot), Kept::Fan(kept, Box::new(fan))))
     }
 
-    /// Gradients at the outputs of the parts of a fan.
+    /// Returns the gradients at the outputs of the parts of a fan.
     pub(super) fn split_parts(
         &mut self,
         at: &Site,
@@ -183,7 +183,8 @@ impl Walk {
         })
     }
 
-    /// Back through a mixture, to what its router reads and to its expert, and to what is added to weights of the router.
+    /// Goes back through a mixture to the router's input and to its expert, and sets the correction to the router's
+    /// weights.
     fn split_mixture(
         &mut self,
         mixture: &Mixture,
@@ -199,7 +200,8 @@ impl Walk {
         self.leading.added = self.of_router((x, merged.slots()[0]), fluctuations, &scores);
     }
 
-    /// Gives parts the weight that they have at finite width, by which positions are averaged; their sum stays as large as it is.
+    /// Scales the gradients of parts to their shares at finite width, for averages over positions. Their sum stays the
+    /// same.
     fn weigh(&self, merged: &Joined, inside: &[Option<Inside>], (parts, levels): (&mut [LeadingGradient], &[f64])) {
         let added: Vec<f64> = match merged {
             Joined::Parts(merged) => {
@@ -220,7 +222,7 @@ impl Walk {
         }
     }
 
-    /// The gradient at the input of a fan.
+    /// Returns the gradient at the input of a fan.
     pub(super) fn join_parts(
         &mut self,
         at: &Site,
@@ -245,7 +247,7 @@ impl Walk {
                 self.expansion.join(&merged, &forked.copied, x.moments.width, &ends);
             }
             Joined::Attention(attended) => {
-                // Keys and values of another stream send nothing here.
+                // Keys and values of another stream send no gradient here.
                 let part = |part: usize| inside.get(part).unwrap_or(&inside[0]).as_ref().expect("it is inside").given();
                 let level = |part: usize| of_parts.get(part).copied().unwrap_or(f64::NEG_INFINITY);
                 self.expansion.attend_join(&attended, [0, 1, 2].map(part), [0, 1, 2].map(level));

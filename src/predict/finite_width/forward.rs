@@ -1,4 +1,4 @@
-//! The expansion forward through a component or a fan, about its moments at infinite width.
+//! The forward pass of the expansion through a component or a fan, about its moments at infinite width.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::mean_field::mixture::{Routed, Routing};
 use crate::mean_field::signal::Signal as LeadingSignal;
 use crate::predict::tables::Tables;
 
-/// How many keys an attention has at least.
+/// The least number of keys of an attention. If fewer are in view, this number is used.
 const FEWEST: f64 = 4.0;
-/// The largest variance of what scores of one row differ in.
+/// The largest score variance, without the common part of a row, for which averages over rows are used.
 const SHARPEST: f64 = 100.0;
-/// What two tokens differ in at least, of what they have.
+/// The least 1 − r, with r the correlation of two keys, for which averages over rows are used.
 const LEAST: f64 = 1e-9;
 
-/// E x²/(E x² + ε) of what a norm divides by.
+/// Returns E x²/(E x² + ε), the share of E x² in the square that a norm divides by.
 fn normed_share(norm: &Norm, x: &Moments) -> f64 {
     1.0 / (1.0 + (norm.eps.ln() - x.ln_level()).exp())
 }
 
-/// Whether a component subtracts the mean over features.
+/// Returns true if a component subtracts the mean over features.
 pub(super) fn centres(component: &Component) -> bool {
     match component {
         Component::Norm(norm) => norm.kind == NormKind::LayerNorm,
@@ -49,9 +49,10 @@ pub(super) fn centres(component: &Component) -> bool {
 }
 
 impl Walk {
-    /// Moments of entries of `x` behind an activation, on a grid that terms of order 1/width do not see.
+    /// Returns the moments of the entries of `x` after an activation, at the nearest point of a grid. The rounding has
+    /// no visible effect on terms of order 1/width.
     fn entries(&mut self, activation: Activation, x: About<'_>) -> Arc<EntryMoments> {
-        /// Of ln E x² and of r.
+        /// Grid points per unit of ln E x² and of r.
         const STEPS: [f64; 2] = [16.0, 64.0];
         let (level, ln_unit) = x.level();
         let level = level.ln() + ln_unit;
@@ -62,7 +63,7 @@ impl Walk {
         Arc::clone(self.moments.entry(key).or_insert_with(new))
     }
 
-    /// Through a component of which the rule says all.
+    /// Applies a component whose rule at infinite width gives the whole map.
     fn through_rule(
         &mut self,
         rule: &dyn MeanField,
@@ -75,13 +76,13 @@ impl Walk {
         self.expansion.apply((x.slot, &x.stream), mixes_entries, map, answer)
     }
 
-    /// Through what leaves variables as they are.
+    /// Applies a component that leaves the variables unchanged.
     fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied) {
         let map = |means| (Map::same(y.correlation, means), Gain::same());
         self.expansion.apply((x.slot, &x.stream), is_drawn, map, answer)
     }
 
-    /// Of a signal, what it is beyond its mean.
+    /// Returns a signal minus its mean over features, and the data for the backward pass.
     pub(super) fn centred(&mut self, x: &Signal) -> (Signal, Applied) {
         let leading = Arc::new(LeadingSignal::centred(x.leading.width, x.leading.centred_kernel()));
         let (moments, mean) = (Moments::of(&leading), x.moments.mean_share());
@@ -90,7 +91,7 @@ impl Walk {
         (Signal::new(leading, stream, x.slot), applied)
     }
 
-    /// Through a component.
+    /// Applies a component.
     pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
         if x.moments.is_zero() || y.is_zero() {
             let map = |_| (Map::nothing(y.correlation), Gain::same());
@@ -100,7 +101,7 @@ impl Walk {
             Component::Linear(linear) => {
                 let kept = without_bias(linear, y);
                 let answer = |slot: &Context<'_>| slot.linear(linear, kept);
-                // Without biases second moments are multiplied, gradients too.
+                // Without biases, second moments and gradients are only multiplied by factors.
                 if kept < 1.0 || linear.standardised.is_some() {
                     self.through_rule(linear, x, true, y, &answer)
                 } else {
@@ -120,7 +121,7 @@ impl Walk {
                 self.through_rule(norm, x, true, y, &|slot| slot.norm(norm, share))
             }
             Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|slot| slot.dropout(*dropout)),
-            // Waves depend on positions.
+            // Sinusoidal waves depend on positions.
             Component::Embedding(EmbeddingTerm::SinusoidalPosition { .. }) => {
                 let share = (x.moments.ln_level() - y.ln_level()).exp();
                 let fixed = (y.correlation - share * x.moments.correlation) / (1.0 - share);
@@ -150,7 +151,7 @@ impl Walk {
         }
     }
 
-    /// Through an attention, of which scores are as sharp as this.
+    /// Applies an attention, whose moments at infinite width are in `attended`.
     pub(super) fn attended(
         &mut self,
         attention: &Attention,
@@ -192,7 +193,7 @@ impl Walk {
         (stream, Joined::Attention(Box::new(expanded)))
     }
 
-    /// Through a mixture, of what its router reads and of the expert that stands for all.
+    /// Applies a mixture to the input of its router and to the expert that represents all.
     pub(super) fn routed(
         &mut self,
         (mixture, routing): (&Mixture, &Routing),
@@ -214,7 +215,7 @@ impl Walk {
         (stream, Joined::Routed(Box::new(merged), before))
     }
 
-    /// Through a fan other than an attention or a mixture.
+    /// Applies a fan other than an attention or a mixture.
     pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
         let slots: Vec<usize> = parts.iter().map(|part| part.slot).collect();
         let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
@@ -243,5 +244,5 @@ impl Walk {
     }
 }
 
-/// What a component answers, from its context.
+/// A function that returns the effects of a component beyond its map, from its context.
 type Question<'q> = &'q dyn Fn(&Context<'_>) -> Answer;

@@ -1,4 +1,4 @@
-//! Queries, keys and values, which the expansion follows as parts of their attention.
+//! Queries, keys and values, which the expansion treats as parts of their attention.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::predict::mean_field::{self, Added};
 #[derive(Clone)]
 pub(super) struct Inside {
     given: Conditional,
-    /// What finite width adds to ln E dW² of a map of the input, where that is known from elsewhere.
+    /// The correction of finite width to ln E dW² of a map of the input; `None` if it follows from the gradient here.
     weights: Option<f64>,
-    /// Whether it is of keys: what they share takes no gradient but that of rotations.
+    /// True for keys. Their common part has no gradient, except through rotations.
     is_of_keys: bool,
-    /// What finite width adds on average.
+    /// The average corrections of finite width, for the end of another stream that the gradient reaches.
     arrives: Arrived,
 }
 
@@ -45,7 +45,7 @@ impl Inside {
 }
 
 impl Walk {
-    /// Forward through a component of queries, keys or values.
+    /// Applies a component of queries, keys or values.
     pub(super) fn apply_inside(
         &self,
         of: &Component,
@@ -56,7 +56,7 @@ impl Walk {
         let y = Moments::of(&leading);
         let mut inside = x.inside.expect("it is inside");
         let mut stream = Arc::clone(&x.stream);
-        // The expansion of single parts is reported, and nothing else follows from it.
+        // The expansion of single parts is reported, and nothing else depends on it.
         if let Component::Linear(linear) = of
             && self.leading.follows_parts()
         {
@@ -71,7 +71,7 @@ impl Walk {
         (Signal { leading, moments: y, stream, slot: x.slot, inside: Some(inside) }, kept)
     }
 
-    /// Back through a component of queries, keys or values.
+    /// Goes back through a component of queries, keys or values.
     pub(super) fn apply_backward_inside(
         &mut self,
         at: &Site,
@@ -101,10 +101,13 @@ impl Walk {
     }
 }
 
-/// Gradients at queries, keys and values of `x`, with what finite width adds to ln E dW² of values.
+/// Returns the gradients at queries, keys and values of `x`; `of_values` is the correction to ln E dW² of the weights
+/// of values.
 ///
-/// With M = Σ_ab dL/ds_ab x_b x_aᵀ weights of queries and keys have the gradients W_Q Mᵀ and W_K M, and those of values Σ_a h_a z_aᵀ, h the
-/// gradients at the outputs, z = Σ_b A_ab x_b: as much as keys' and values' gradients have to answer to overlaps of their inputs.
+/// With M = Σ_ab dL/ds_ab x_b x_aᵀ, the weights of keys and queries have the gradients W_Q Mᵀ and W_K M, which are
+/// equally large. The weights of values have Σ_a h_a z_aᵀ, with h the gradients at the outputs and z_a = Σ_b A_ab x_b.
+/// The sizes for keys and values are therefore known from queries and outputs. They fix how the gradients of keys and
+/// values respond to the overlap of two inputs.
 pub(super) fn parts(
     (x, fan): (&Signal, Fan),
     attended: &ExpandedAttention,
@@ -133,7 +136,7 @@ pub(super) fn parts(
     parts.into_iter().zip(given.into_iter().enumerate()).map(part).collect()
 }
 
-/// What finite width adds to products of a gradient, given the input in `slot`, with that input.
+/// Returns the corrections of finite width to the products of a gradient with its input `x`, which has this `slot`.
 fn coupled(
     given: &Conditional,
     (x, slot): (&LeadingSignal, usize),

@@ -1,7 +1,7 @@
-//! The network of finite width as an interpreter of stacks: the infinitely wide one, and the expansion about it.
+//! The network of finite width as an interpreter of stacks: the infinitely wide network and the expansion about it.
 //!
-//! The walk at infinite width follows every position; the expansion two tagged tokens with the moments that a sequence has on average,
-//! and what it adds to levels, correlations and weights is added to those of every position.
+//! The pass at infinite width follows every position. The expansion follows two tagged tokens with the average moments
+//! of a sequence. Its corrections to second moments, correlations and weight gradients are added at every position.
 
 mod fans;
 mod forward;
@@ -36,14 +36,14 @@ use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 
-/// A stream: its moments at infinite width, its entries, and its slot among the live streams.
+/// The signal of a stream: its moments at infinite width, its entries, and its slot among the live streams.
 #[derive(Clone)]
 pub(super) struct Signal {
     leading: Arc<LeadingSignal>,
     moments: Moments,
     stream: Arc<stream::Stream>,
     slot: usize,
-    /// Of queries, keys and values, which belong to their attention: the expansion as if they were the stream.
+    /// The expansion as if queries, keys or values were the stream; `None` outside attention.
     inside: Option<Arc<Expansion>>,
 }
 
@@ -53,13 +53,13 @@ impl Signal {
     }
 }
 
-/// Its gradient: moments at infinite width, the rest is in the expansion.
+/// The gradient of a signal at infinite width; all corrections are in the expansion.
 pub(super) struct Gradient {
     leading: LeadingGradient,
     slot: usize,
-    /// Of queries, keys and values: what it is given the input of their attention.
+    /// The gradient of queries, keys or values given the input of their attention; `None` outside attention.
     inside: Option<Inside>,
-    /// Of the end of a stream: what finite width has added.
+    /// The corrections of finite width that have reached the end of a stream from other streams.
     arrived: Arrived,
 }
 
@@ -69,48 +69,49 @@ impl Gradient {
     }
 }
 
-/// What the backward pass of a node needs.
+/// The data that the backward pass of a node needs.
 pub(super) enum Kept {
     Apply(mean_field::Kept, Box<Applied>),
-    /// Of a norm that is made of others.
+    /// A norm that consists of several components, such as DyT.
     Steps(Vec<Kept>),
-    /// Of what subtracts means: of what is subtracted first, and of the rest of the component.
+    /// A component that subtracts means: the subtraction, and the rest of the component.
     Centred(Box<Applied>, Box<Kept>),
-    /// Of a norm with biases: of the norm without them, and of what they add; inside an attention nothing.
+    /// A norm with biases: the norm without them, and the addition of the biases, which is `None` inside an attention.
     Biased(Box<Kept>, Option<Box<Applied>>),
-    /// Of a map of queries, keys or values: fluctuations at the input of their attention.
+    /// A component of queries, keys or values, with the fluctuations at the input of their attention.
     Inside(mean_field::Kept, Fluctuations),
     Fan(mean_field::Kept, Box<KeptFan>),
 }
 
-/// The walk.
+/// A pass through a stack at finite width.
 pub(super) struct Walk {
     leading: mean_field::Walk,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
-    /// Of the stream that is walked, its name, and those that are not, in order.
+    /// The expansion of the current stream, the stream's name, and the other streams in order.
     pub(super) expansion: Expansion,
     stream: String,
     away: Vec<Away>,
-    /// Fans that are open.
+    /// The fans that have been forked and not yet merged.
     forks: Vec<Forked>,
-    /// Fluctuations at the sites that were observed, for the way back.
+    /// Fluctuations at the observed sites, for the backward pass.
     observed: Vec<Fluctuations>,
-    /// The largest variance of ln |x|², and where.
+    /// The largest variance of ln |x|², and the path of its site.
     largest: (f64, String),
 }
 
-/// What is found in a stack.
+/// The result for a stack.
 pub(super) enum Found {
     Rows(Rows),
-    /// Signals fluctuate too much at this site for an expansion: the standard deviation of ln |x|² there, and of what is found ± alone.
+    /// Signals fluctuate too much for an expansion: the site, the standard deviation of ln |x|² there, and rows in
+    /// which only ± is of use.
     Diverges(String, f64, Rows),
 }
 
-/// Of the variance of ln |x|²: where second order is off by percents, and where it is no better than none.
+/// Limits of the variance of ln |x|²: above `LARGE`, second order is off by percents; above `LARGEST`, it is of no use.
 const LARGE: f64 = 0.25;
 const LARGEST: f64 = 1.0;
 
-/// A stream that is not walked now.
+/// A stream that is not the current one.
 struct Away {
     name: String,
     expansion: Expansion,
@@ -118,7 +119,7 @@ struct Away {
 }
 
 impl Walk {
-    /// About this walk at infinite width.
+    /// Returns the expansion about this pass at infinite width.
     pub(super) fn new(leading: mean_field::Walk) -> Self {
         Self {
             leading,
@@ -132,7 +133,7 @@ impl Walk {
         }
     }
 
-    /// The signal at the start of a stream, of this name if there are several.
+    /// Returns the signal at the start of a stream; `name` is empty if there is only one stream.
     pub(super) fn enter(&mut self, name: &str, stream: &Stream) -> Signal {
         let leading = self.leading.enter(stream);
         let before = std::mem::replace(&mut self.expansion, Expansion::new(stream.seq_len as f64));
@@ -144,7 +145,8 @@ impl Walk {
         Signal::new(leading, start, 0)
     }
 
-    /// E x² of a signal, averaged over positions; at infinite width where it differs by a factor from network to network.
+    /// Returns E x² of a signal, averaged over positions. Where it differs between networks by a factor, the value at
+    /// infinite width is used.
     pub(super) fn second_moment(&self, signal: &Signal) -> f64 {
         let variance = self.expansion.fluctuations().of(signal.slot)[(U_A, U_A)];
         let finite =
@@ -152,7 +154,7 @@ impl Walk {
         mean_field::second_moment(&signal.leading) * finite.exp()
     }
 
-    /// What is found in `stack`.
+    /// Passes through `stack` and returns the result.
     pub(super) fn through(mut self, stack: &Stack) -> Result<Found, PredictError> {
         self.leading.masks = Masks::told_on(WALKS);
         let mut walks = Vec::new();
@@ -178,7 +180,8 @@ impl Walk {
         Ok(Found::Rows(rows))
     }
 
-    /// Writes E dW² of the gains of a norm that is made of others, which the last of them multiplies by.
+    /// Writes E dW² of the gains of a norm that consists of several components. The gains are the factors of the last
+    /// component.
     fn write_gains(&mut self, at: &Site, steps: &[Component], kept: &[Kept], gradient: &Gradient) {
         let x = match kept.last() {
             Some(Kept::Apply(mean_field::Kept::Apply([x, y]), last)) => {
@@ -193,7 +196,7 @@ impl Walk {
         self.leading.write_weights(at, [(Parameter::Gain, ln_gain)]);
     }
 
-    /// What is behind the biases of a norm.
+    /// Adds the biases of a norm to its output `y`.
     fn biased(&mut self, norm: &Norm, y: Signal, kept: Kept) -> (Signal, Kept) {
         let leading = Arc::new(last_step(norm, &y.leading));
         let moments = Moments::of(&leading);
@@ -206,14 +209,14 @@ impl Walk {
         (Signal::new(leading, stream, y.slot), Kept::Biased(Box::new(kept), Some(Box::new(applied))))
     }
 
-    /// Gives up where numbers are none.
+    /// Gives up the expansion where numbers are not finite.
     fn follow(&mut self, at: &Site, numbers: [f64; 2]) {
         if numbers.iter().any(|number| !number.is_finite()) {
             self.largest = (f64::NAN, at.path().to_owned());
         }
     }
 
-    /// Turns to the stream of a site.
+    /// Makes the stream of a site the current one.
     fn switch_stream(&mut self, at: &Site) {
         let wanted = |away: &&mut Away| away.name == at.stream();
         if self.stream != at.stream()
@@ -225,7 +228,7 @@ impl Walk {
         }
     }
 
-    /// Starts the way back through a stream, where this gradient is the first.
+    /// Starts the backward pass through a stream if this gradient is its first.
     fn start(&mut self, at: &Site, gradient: &Gradient, width: f64) {
         self.switch_stream(at);
         if !self.expansion.has_gradients() {

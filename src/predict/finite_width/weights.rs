@@ -1,4 +1,4 @@
-//! What finite width adds to second moments of weights' gradients, and to gradients where they are observed.
+//! Corrections of finite width to the second moments of weight gradients, and to gradients at observed sites.
 
 use sigprop_stack::Component;
 
@@ -12,19 +12,19 @@ use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Shift};
 use crate::predict::mean_field::Added;
 
-/// Finite-width terms of the gradient at the end of a stream that others read.
+/// Corrections of finite width to the gradient at the end of a stream that other streams read.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Arrived {
-    /// To ln E |g_a|².
+    /// The correction to ln E |g_a|².
     pub(super) ln_own: f64,
-    /// To the cosine of two tokens.
+    /// The correction to the cosine of the gradients of two tokens.
     pub(super) cosine: f64,
-    /// To ln E |g_a|² along the signal: the norm at the end of a stream takes it off.
+    /// The correction to ln E |g_a|² along the signal, which the norm at the end of a stream removes.
     pub(super) along: f64,
 }
 
 impl Arrived {
-    /// A mixture with this `share` of another one.
+    /// Returns the average with another one, which has this `share`.
     pub(super) fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |one: f64, other: f64| one + share * (other - one);
         Self {
@@ -35,14 +35,14 @@ impl Arrived {
     }
 }
 
-/// What finite width adds to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over that.
+/// Corrections of finite width to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over E |g_a|²|x_a|².
 #[derive(Clone, Copy)]
 pub(super) struct Beyond {
     pub(super) ln_own: f64,
     pub(super) pair: f64,
 }
 
-/// Sums over single tokens and over pairs.
+/// Returns the sums of products over single tokens and over pairs.
 fn sums(gradient: &Kernel, x: Option<&Kernel>) -> [f64; 2] {
     let positions = &gradient.positions;
     let own = positions.sum(|node| gradient.own[node] * x.map_or(1.0, |x| x.own[node]));
@@ -50,17 +50,17 @@ fn sums(gradient: &Kernel, x: Option<&Kernel>) -> [f64; 2] {
 }
 
 impl Beyond {
-    /// Of a signal whose tokens have the correlation `r` at infinite width.
+    /// Returns the corrections for a signal whose tokens have the correlation `r` at infinite width.
     pub(super) fn new(Coupling { ln_own, pair }: Coupling, r: f64, gradient: &LeadingGradient) -> Self {
         Self { ln_own, pair: pair - r * levels(&gradient.kernel).1 }
     }
 
-    /// ln of what E dW² of a map of `x` is multiplied by.
+    /// Returns ln of the factor on E dW² of a map of `x`.
     pub(super) fn added(self, gradient: &LeadingGradient, x: &Signal) -> f64 {
         self.of_sums(sums(&gradient.kernel, Some(&x.kernel)), &gradient.kernel)
     }
 
-    /// The same of what is added.
+    /// Returns ln of the factor on E db² of biases, which are added to a signal.
     pub(super) fn added_alone(self, gradient: &LeadingGradient) -> f64 {
         self.of_sums(sums(&gradient.kernel, None), &gradient.kernel)
     }
@@ -73,7 +73,7 @@ impl Beyond {
         self.ln_own + (more / (own + pairs)).ln_1p()
     }
 
-    /// What pairs would have to add for E dW² of a map of `x` to be multiplied by this (ln).
+    /// Returns the correction to pairs for which ln of the factor on E dW² of a map of `x` is `added`.
     pub(super) fn pair_for(self, added: f64, gradient: &LeadingGradient, x: &Signal) -> f64 {
         let [own, pairs] = sums(&gradient.kernel, Some(&x.kernel));
         if own <= 0.0 || own + pairs <= 0.0 {
@@ -83,8 +83,8 @@ impl Beyond {
     }
 }
 
-/// What finite width adds to the input of a map and to the gradient at its output, of which ln E |g_a|² over that of infinite width and
-/// the cosine of two are these.
+/// Returns the corrections to the input of a map and to the gradient at its output. `ln_own` is the correction to
+/// ln E |g_a|², `cosine` the cosine of the gradients of two tokens.
 pub(super) fn finite_width(
     (x, slot): (&Signal, usize),
     fluctuations: &Fluctuations,
@@ -103,7 +103,7 @@ pub(super) fn finite_width(
 }
 
 impl Walk {
-    /// What finite width adds to the parameters of a component.
+    /// Returns the corrections of finite width for the parameters of a component.
     pub(super) fn added(
         &mut self,
         component: &Component,
@@ -129,7 +129,7 @@ impl Walk {
         Added { weights: beyond.added(&gradient.leading, with), steps, ..alone }
     }
 
-    /// What it adds to weights of a router of `x`, from the gradients at its scores.
+    /// Returns the correction for the weights of a router of `x`, from the gradient at its scores.
     pub(super) fn of_router(
         &self,
         (x, slot): (&Signal, usize),
@@ -142,13 +142,14 @@ impl Walk {
         Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), ..Added::default() }
     }
 
-    /// What it adds to weights of values: their gradients are Σ_a h_a z_aᵀ of the outputs of an attention.
+    /// Returns the correction for the weights of values, whose gradients are Σ_a h_a z_aᵀ over the outputs of an
+    /// attention.
     pub(super) fn of_values(&self, attended: &ExpandedAttention, y: &Signal, gradient: &LeadingGradient) -> f64 {
         let coupling = self.expansion.coupling_behind(attended);
         Beyond::new(coupling, Moments::of(y).correlation, gradient).added(gradient, y)
     }
 
-    /// What it adds to those that no signal is multiplied by.
+    /// Returns the corrections for parameters that no signal is multiplied by.
     pub(super) fn without_signal(&self, gradient: &Gradient, fluctuations: &Fluctuations) -> Added {
         if !self.expansion.has_gradients() {
             return Added::default();
@@ -159,7 +160,8 @@ impl Walk {
         Added { weights: ln_own, biases, ..Added::default() }
     }
 
-    /// What it adds to ln E |g_a|², the cosine of two, and the variance of ln mean |g_a|².
+    /// Returns the correction to ln E |g_a|², the cosine of the gradients of two tokens, and the variance of ln mean
+    /// |g_a|².
     pub(super) fn observed_gradient(
         &self,
         gradient: &Gradient,
@@ -174,11 +176,11 @@ impl Walk {
                 let (added, cosine, variance) = self.expansion.gradient(gradient.slot, fluctuations);
                 (added, cosine, Some(variance))
             }
-            // The end of a stream that others have read, before the way back through it begins.
+            // The end of a stream that others have read, before the backward pass through it begins.
             None => {
                 let Arrived { ln_own, cosine, along } = gradient.arrived;
                 let cosine = levels(&gradient.leading.kernel).1 + cosine;
-                // Of single tokens alone: products of two do not have it.
+                // `along` adds to single tokens only: products of two tokens do not have it.
                 (ln_own + along, cosine * (1.0 - along), None)
             }
         }

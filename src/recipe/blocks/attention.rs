@@ -1,4 +1,4 @@
-//! Attention: of a sequence to itself, of a decoder to its memory, with queries and keys from latents.
+//! Attention: self-attention, cross-attention of a decoder to its memory, and latent attention.
 
 use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale};
 
@@ -6,7 +6,7 @@ use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{Latent, QkNorm};
 use crate::recipe::{Fans, Role};
 
-/// The chains to queries, keys and values.
+/// The chains of nodes that compute queries, keys and values.
 struct States {
     query: Vec<Node>,
     key: Vec<Node>,
@@ -14,19 +14,19 @@ struct States {
 }
 
 impl Block<'_> {
-    /// The branch without the norm of its input.
+    /// The attention branch, without the norm of its input.
     pub(super) fn attention(&self) -> Vec<Node> {
         self.attended("attention", self.heads())
     }
 
-    /// The branch that reads a memory of this width, without the norm of its input.
+    /// The cross-attention branch, which reads a memory of this width, without the norm of its input.
     pub(super) fn cross_attention(&self, memory_width: usize) -> Vec<Node> {
         let states = self.states(&format!("{CROSS_ATTENTION}.heads"), memory_width, None);
         let heads = Attention { memory: Some(0), ..self.softmax(states) };
         self.attended(CROSS_ATTENTION, Node::new("heads", Op::Attention(heads)))
     }
 
-    /// The output of the heads.
+    /// The node of the attention heads.
     pub(super) fn heads(&self) -> Node {
         let architecture = self.blocks.architecture;
         let path = "attention.heads";
@@ -41,14 +41,14 @@ impl Block<'_> {
         Node::new("heads", Op::Attention(heads))
     }
 
-    /// What the factor m on the rotated features of queries and keys multiplies scores by: m² if all are rotated, else
-    /// the root of their mean square, (2n m⁴ + d − 2n)/d for n frequencies.
+    /// The factor on scores that results from the factor m on the rotated features of queries and keys. It is m² if all
+    /// features are rotated, else the root of their mean square, (2n m⁴ + d − 2n)/d for n frequencies and d features.
     fn score_factor(&self, rotary: Option<&Rotary>) -> f64 {
         let share = rotary.map_or(0.0, |rotary| 2.0 * rotary.frequencies.len() as f64 / rotary.d_head as f64);
         (share * self.rotary_scale().powi(4) + 1.0 - share).sqrt()
     }
 
-    /// Attention to all of its own sequence.
+    /// Attention to all tokens of the same sequence.
     fn softmax(&self, states: States) -> Attention {
         let architecture = self.blocks.architecture;
         let by_layer = if architecture.attention_scale_by_layer { 1.0 / (self.index + 1) as f64 } else { 1.0 };
@@ -69,7 +69,7 @@ impl Block<'_> {
         }
     }
 
-    /// From the output of the heads to that of the branch.
+    /// The nodes of an attention branch, from the heads to its output.
     fn attended(&self, path: &str, heads: Node) -> Vec<Node> {
         let architecture = self.blocks.architecture;
         let fans = Fans::new(architecture.n_heads * architecture.d_value, architecture.d_model);
@@ -82,7 +82,7 @@ impl Block<'_> {
         body
     }
 
-    /// Linear maps, of input of width `kv_width` to keys and values.
+    /// Queries, keys and values as linear maps; keys and values read an input of width `kv_width`.
     fn states(&self, path: &str, kv_width: usize, rotary: Option<&Rotary>) -> States {
         let architecture = self.blocks.architecture;
         let linear = |name: &str, role, fan_in, fan_out| {
@@ -99,7 +99,7 @@ impl Block<'_> {
         States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value: vec![value] }
     }
 
-    /// The norm of queries or keys.
+    /// The norm of queries or keys, if they have one.
     fn qk_norm(&self, name: &str, heads: usize) -> Option<Node> {
         let norm = self.blocks.architecture.norm?;
         let groups = match self.blocks.architecture.qk_norm {
@@ -110,7 +110,8 @@ impl Block<'_> {
         Some(Node::apply(name, Component::Norm(Norm { groups, ..norm })))
     }
 
-    /// Multi-head latent attention. The latent of keys and values is one: its two chains share weights.
+    /// The chains of multi-head latent attention. Keys and values have one latent: the two chains that compute it share
+    /// weights.
     fn latent_states(&self, path: &str, latent: Latent, rotary: Option<&Rotary>) -> States {
         let architecture = self.blocks.architecture;
         let (width, heads) = (architecture.d_model, architecture.n_heads);

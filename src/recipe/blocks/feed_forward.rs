@@ -7,7 +7,7 @@ use crate::architecture::Experts;
 use crate::recipe::{Fans, Role, Slot};
 
 impl Block<'_> {
-    /// The branch without the norm of its input.
+    /// The feed-forward branch, without the norm of its input.
     pub(super) fn ffn(&self) -> Vec<Node> {
         let architecture = self.blocks.architecture;
         let mut body = match architecture.experts_of(self.index) {
@@ -38,7 +38,7 @@ impl Block<'_> {
         body
     }
 
-    /// A mixture of experts, beside experts that every token goes to if there are any.
+    /// A mixture of experts, plus the shared experts that every token goes to, if there are any.
     fn mixture(&self, path: &str, experts: &Experts) -> Node {
         if experts.shared_d_ff == 0 {
             return Node::new("experts", Op::Mixture(self.routed(path, experts)));
@@ -49,7 +49,8 @@ impl Block<'_> {
         Node::new("experts", Op::Sum(Sum { branches: branches.into() }))
     }
 
-    /// The experts that every token goes to; gated, they are a mixture of one with the weight of its score.
+    /// The shared experts, which every token goes to. With a gate they are a mixture of one expert, weighted by the
+    /// sigmoid of its score.
     fn shared(&self, path: &str, experts: &Experts) -> Op {
         let body = self.perceptron(path, experts.shared_d_ff, Role::FfnOut);
         if !experts.shared_gate {

@@ -7,12 +7,13 @@ use crate::architecture::Positions;
 use crate::recipe::Table;
 
 impl Block<'_> {
-    /// The number of tokens that a query sees, if there is a limit.
+    /// The number of tokens that a query attends to; `None` if there is no limit.
     fn window(&self) -> Option<usize> {
         self.blocks.architecture.windows.get(self.index).copied().filter(|&window| window > 0)
     }
 
-    /// A window counts the query itself; it lies before the query in causal attention, around it otherwise.
+    /// The attention mask. A window includes the query itself; it lies before the query in causal attention and around
+    /// it otherwise.
     pub(super) fn mask(&self) -> Mask {
         match (self.blocks.architecture.causal, self.window()) {
             (true, window) => Mask { before: window.map(|window| window - 1), ..Mask::CAUSAL },
@@ -21,7 +22,7 @@ impl Block<'_> {
         }
     }
 
-    /// The rotation of queries and keys.
+    /// The rotation of queries and keys, if this block has one.
     pub(super) fn rotary(&self) -> Option<Rotary> {
         let architecture = self.blocks.architecture;
         let rotated = architecture.rotated.get(self.index).copied().unwrap_or(true);
@@ -40,13 +41,13 @@ impl Block<'_> {
         })
     }
 
-    /// The factor on rotated features.
+    /// The factor on rotated features in this block.
     pub(super) fn rotary_scale(&self) -> f64 {
         let architecture = self.blocks.architecture;
         if self.window().is_some() { architecture.rotary_window_scale } else { architecture.rotary_scale }
     }
 
-    /// What positions add to the scores of the heads at `path`.
+    /// The bias that positions add to the scores of the heads at `path`, if there is one.
     pub(super) fn position_bias(&self, path: &str) -> Option<PositionBias> {
         let architecture = self.blocks.architecture;
         match architecture.positions {
@@ -72,8 +73,8 @@ impl Block<'_> {
     }
 }
 
-/// 2^(−8h/H) for h = 1 … H if H is a power of two; otherwise those of the power below, then every other
-/// one of the power above (Press et al. 2022, `get_slopes` of the authors' code); times `factor`.
+/// The slopes of ALiBi, times `factor`: 2^(−8h/H) for h = 1 … H if H is a power of two; otherwise the slopes of the
+/// power below, then every other slope of the power above (Press et al. 2022, `get_slopes` of the authors' code).
 fn alibi_slopes(n_heads: usize, factor: f64) -> Vec<f64> {
     let of = |count: usize| (1..=count).map(move |head| factor * 2f64.powf(-8.0 * head as f64 / count as f64));
     let below = 1 << n_heads.ilog2();

@@ -1,7 +1,7 @@
-//! Where a number lies on a picture, and the numbers written beside it.
+//! Positions of numbers on an axis, and the numbers written next to it.
 //!
-//! Sizes (variances) whose largest is more than ten times their smallest, or which leave f64, go by their logarithm.
-//! All else goes by the number itself, from zero on: correlations, and sizes that hardly change.
+//! An axis of sizes (variances) is logarithmic if the largest is more than ten times the smallest, or if they leave
+//! f64. All other axes are linear and include zero: axes of correlations, and of sizes that hardly change.
 
 use std::f64::consts::LN_10;
 
@@ -9,42 +9,42 @@ use sigprop_stack::Number;
 
 use crate::numerals::short;
 
-/// Sizes that differ by more are shown by their logarithm.
+/// The largest ratio of sizes on a linear axis.
 const LARGEST_LINEAR_RATIO: f64 = 10.0;
 
-/// Powers of ten within which a number can be drawn by itself.
+/// The largest power of ten of a size on a linear axis.
 const LARGEST_LINEAR_EXPONENT: f64 = 300.0;
 
-/// Correlations that stay below are shown as the nearly nothing they are.
+/// The smallest range of an axis of correlations, so that smaller ones are shown as nearly zero.
 const NOTABLE_CORRELATION: f64 = 0.1;
 
-/// Numbers written beside an axis, about.
+/// The approximate number of ticks of an axis.
 const TICKS: f64 = 6.0;
 
-/// Share of a step by which numbers may lie beyond the end of an axis, as a correlation of −0.001 does.
+/// The share of a step by which numbers may lie beyond the end of an axis, as a correlation of −0.001 does.
 const OVERHANG: f64 = 0.15;
 
-/// What a number stands for.
+/// The kind of the numbers on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sense {
-    /// A positive size, whose factors matter.
+    /// A positive size, whose ratios matter.
     Size,
     /// A correlation, whose differences matter.
     Correlation,
 }
 
-/// A number beside an axis.
+/// A number next to an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// Where, from 0 (low end) to 1.
+    /// Position on the axis, from 0 (low end) to 1.
     pub(crate) share: f64,
     pub(crate) label: String,
 }
 
-/// From numbers to shares of the length of an axis.
+/// A map from numbers to positions on an axis, as shares of its length.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
-    /// Of log₁₀ of the numbers, not of themselves.
+    /// True if coordinates are log₁₀ of the numbers.
     pub(crate) is_log: bool,
     /// Coordinate of the low end.
     pub(crate) low: f64,
@@ -54,7 +54,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// The axis that holds all `numbers`; those without a logarithm have no say in a logarithmic one.
+    /// Returns the axis that holds all `numbers`. A logarithmic axis ignores numbers without a logarithm.
     pub(crate) fn of(sense: Sense, numbers: impl Iterator<Item = Number>) -> Self {
         let numbers: Vec<Number> = numbers.filter(Number::is_finite).collect();
         if sense == Sense::Size {
@@ -72,14 +72,14 @@ impl Axis {
         Self::linear(low, high)
     }
 
-    /// Blocks passed, from 0 to `blocks`.
+    /// Returns the axis of blocks passed, from 0 to `blocks`.
     pub(crate) fn depth(blocks: f64) -> Self {
         let high = blocks.max(1.0);
         let step = nice(high / TICKS).max(1.0);
         Self { is_log: false, low: 0.0, high, ticks: Vec::new() }.with_ticks(step, short)
     }
 
-    /// Exactly from `low` to `high`, which are positive if it is logarithmic.
+    /// Returns the axis from exactly `low` to `high`, which are positive if it is logarithmic.
     pub(crate) fn exact([low, high]: [f64; 2], is_log: bool) -> Self {
         if is_log {
             return Self::log_within(low.log10(), high.log10(), 0.0);
@@ -95,13 +95,13 @@ impl Axis {
         Self { is_log: false, low, high, ticks: Vec::new() }.with_ticks(step, short)
     }
 
-    /// Of log₁₀ of the numbers.
+    /// Returns the logarithmic axis of numbers whose log₁₀ is between `low` and `high`.
     fn log(low: f64, high: f64) -> Self {
         let padding = (0.03 * (high - low)).max(0.5 * (1.0 - (high - low)));
         Self::log_within(low, high, padding)
     }
 
-    /// With room at both ends.
+    /// Returns the logarithmic axis with `padding` at both ends.
     fn log_within(low: f64, high: f64, padding: f64) -> Self {
         let axis = Self { is_log: true, low: low - padding, high: high + padding, ticks: Vec::new() };
         if high - low > 3.0 {
@@ -128,36 +128,37 @@ impl Axis {
         (coordinate - self.low) / (self.high - self.low)
     }
 
-    /// A number as the axis counts: itself or its log₁₀; nothing if it has no logarithm and needs one.
+    /// Returns the coordinate of a number: itself or its log₁₀. `None` if the axis is logarithmic and the number has no
+    /// logarithm.
     pub(crate) fn coordinate(&self, number: Number) -> Option<f64> {
         let coordinate = if self.is_log { log10(&number)? } else { number.value() };
         coordinate.is_finite().then_some(coordinate)
     }
 
-    /// Where a number lies, from 0 to 1 or a little beyond; nowhere if it has no logarithm and needs one.
+    /// Returns the position of a number, from 0 to 1 or slightly beyond. `None` if it has no coordinate.
     pub(crate) fn share(&self, number: Number) -> Option<f64> {
         Some(self.share_of(self.coordinate(number)?).clamp(-0.05, 1.05))
     }
 }
 
-/// The smallest and the largest; the wrong way round if there is nothing.
+/// Returns the smallest and the largest value; (∞, −∞) if there is none.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// log₁₀ of a positive number.
+/// Returns log₁₀ of a positive number; `None` for other numbers.
 fn log10(number: &Number) -> Option<f64> {
     (number.value().is_sign_positive() && !number.is_zero() && number.is_finite()).then(|| number.ln_abs() / LN_10)
 }
 
-/// The next of …, 1, 2, 5, 10, 20, 50, … from `step` on.
+/// Returns the next of …, 1, 2, 5, 10, 20, 50, … from `step` on.
 fn nice(step: f64) -> f64 {
     let decade = 10f64.powf(step.log10().floor());
     let digits = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade);
     digits.into_iter().find(|nice| *nice >= step * (1.0 - 1e-9)).unwrap_or(10.0 * decade)
 }
 
-/// `digit` · 10^`exponent`, as `0.05`, `200` or `2·10⁻¹²`.
+/// Formats `digit` · 10^`exponent`, as `0.05`, `200` or `2·10⁻¹²`.
 fn decimal(digit: f64, exponent: f64) -> String {
     if (-3.0..=4.0).contains(&exponent) {
         return short(digit * 10f64.powf(exponent));
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(labels(&decade), ["1", "2", "5", "10", "20"]);
         let decades = axis(Sense::Size, &[1e-12, 1e12]);
         assert_eq!(labels(&decades), ["10⁻¹⁰", "10⁻⁵", "1", "10⁵", "10¹⁰"]);
-        // Zero has no logarithm, and no say.
+        // Zero has no logarithm, and does not affect the axis.
         assert_eq!(axis(Sense::Size, &[0.0, 1.0, 20.0]), decade);
         assert_eq!(decade.share(Number::ZERO), None);
     }
@@ -205,7 +206,7 @@ mod tests {
         assert!(!correlation.is_log);
         assert_eq!(labels(&axis(Sense::Correlation, &[-0.1, 0.1])), ["-0.1", "-0.05", "0", "0.05", "0.1"]);
         assert_eq!(labels(&axis(Sense::Correlation, &[1e-3])).last(), Some(&"0.1"));
-        // Noise around zero makes no room for numbers below.
+        // Noise around zero does not extend the axis below zero.
         let noise = axis(Sense::Correlation, &[-0.004, 0.2]);
         assert_eq!(labels(&noise), ["0", "0.05", "0.1", "0.15", "0.2"]);
         assert!(noise.share((-0.004).into()).expect("linear") < 0.0);

@@ -9,40 +9,40 @@ use crate::report::std_error;
 /// One stream of one network.
 pub(crate) struct Curve {
     pub(crate) style: Style,
-    /// What a pointer on it is told.
+    /// Name of the curve, shown as a tooltip.
     pub(crate) name: String,
     /// Blocks passed, and the number there.
     pub(crate) vertices: Vec<(f64, Number)>,
-    /// Blocks passed, and between what one network is to be expected.
+    /// Blocks passed, and the interval in which one network is expected.
     pub(crate) band: Vec<(f64, [Number; 2])>,
     pub(crate) points: Vec<Point>,
     pub(crate) marks: Vec<Mark>,
 }
 
-/// What was observed.
+/// An observed number.
 pub(crate) struct Point {
     pub(crate) depth: f64,
     pub(crate) value: Number,
-    /// An interval of 95 %, where the standard error is known.
+    /// The interval of 95 %, if the standard error is known.
     pub(crate) bar: Option<[Number; 2]>,
 }
 
-/// Something that happens to a curve.
+/// A marked place on a curve.
 pub(crate) struct Mark {
     pub(crate) depth: f64,
     pub(crate) value: Number,
-    /// What it is.
+    /// The text of the mark.
     pub(crate) label: String,
 }
 
 impl Curve {
-    /// Everything that an axis must hold.
+    /// Returns all numbers that the axis must hold.
     pub(super) fn numbers(&self, sense: Sense, with_band: bool) -> impl Iterator<Item = Number> {
         let vertices = self.vertices.iter().map(|(_, value)| *value);
         let bands = self.band.iter().filter(move |_| with_band).flat_map(|(_, ends)| *ends);
         let points = self.points.iter().map(|point| point.value);
         let bars = self.points.iter().filter_map(|point| point.bar).flatten();
-        // A bar that ends below zero says nothing of the size.
+        // The end of a bar at or below zero is not a size.
         let bars = bars.filter(move |end| sense != Sense::Size || end.value() > 0.0);
         vertices.chain(bands).chain(points).chain(bars)
     }
@@ -54,7 +54,8 @@ impl Point {
     }
 }
 
-/// An interval of 95 %, as two standard errors of a normal law: more of them where replicates are few.
+/// Returns the interval of 95 %: two standard errors to each side as for a normal distribution, more if replicates are
+/// few.
 fn bar(seen: &Comparison, sense: Sense) -> Option<[Number; 2]> {
     let error = std_error(seen).filter(Number::is_finite)?;
     let value = seen.observed;

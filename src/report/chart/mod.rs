@@ -1,6 +1,7 @@
-//! What pictures, reports and terminals draw: forward and backward variance and token correlation over depth.
+//! The curves of pictures, reports and terminals: forward and backward variance and token correlation over depth.
 //!
-//! Curves are the judged ones: a stream from its input to its last block, without a final norm, which hides its size.
+//! Curves show the sites that the verdict is on: a stream from its input to its last block, without a final norm, which
+//! hides its size.
 //!
 //! ```text
 //! depth    blocks passed: layer + 1
@@ -28,10 +29,10 @@ pub(super) use axis::{Axis, Sense};
 pub(super) use curve::{Curve, Mark, Point};
 pub(super) use style::Style;
 
-/// More bands hide each other.
+/// The largest number of bands in a panel; more would hide each other.
 pub(super) const MAX_BANDS: usize = 3;
 
-/// What each panel shows, with the quantity that says how far one network strays.
+/// The title and quantity of each panel, with the quantity that measures how far one network fluctuates.
 const PANELS: [(&str, Quantity, Option<Quantity>, Sense); 4] = [
     ("forward: variance", Quantity::Variance, Some(Quantity::LnVarianceStd), Sense::Size),
     ("backward: variance of the gradient", Quantity::GradVariance, Some(Quantity::LnGradVarianceStd), Sense::Size),
@@ -41,12 +42,12 @@ const PANELS: [(&str, Quantity, Option<Quantity>, Sense); 4] = [
 
 /// Panels of curves over the same depth.
 pub(super) struct Chart {
-    /// What curves are called, in their order in every panel.
+    /// The names of the curves, in their order in every panel.
     pub(super) names: Vec<String>,
     pub(super) panels: Vec<Panel>,
 }
 
-/// One quantity.
+/// The curves of one quantity.
 pub(super) struct Panel {
     pub(super) title: &'static str,
     pub(super) sense: Sense,
@@ -54,18 +55,19 @@ pub(super) struct Panel {
 }
 
 impl Chart {
-    /// A prediction, one curve per stream.
+    /// Returns the chart of a prediction, one curve per stream.
     pub(super) fn of_prediction(prediction: &Prediction, shape: Shape) -> Self {
         Self::new(&streams(prediction, shape), &HashMap::new())
     }
 
-    /// A prediction and what was observed beside it.
+    /// Returns the chart of a prediction and the observed numbers.
     pub(super) fn of_validation(prediction: &Prediction, comparisons: &[Comparison], shape: Shape) -> Self {
         let observed = comparisons.iter().map(|row| ((row.site.as_str(), row.quantity), row)).collect();
         Self::new(&streams(prediction, shape), &observed)
     }
 
-    /// The schemes that are defined for a network: the stream that the gradient goes through.
+    /// Returns the chart of the schemes that are defined for a network, each by the stream that the gradient goes
+    /// through.
     pub(super) fn of_comparison(candidates: &[Candidate]) -> Self {
         let defined = candidates.iter().filter_map(|candidate| Some((candidate, candidate.outcome.as_ref().ok()?)));
         let streams: Vec<Stream> = defined
@@ -94,37 +96,37 @@ impl Chart {
         Self { names, panels: panels.filter(has_curves).collect() }
     }
 
-    /// All curves of all panels.
+    /// Returns all curves of all panels.
     pub(super) fn curves(&self) -> impl Iterator<Item = &Curve> {
         self.panels.iter().flat_map(|panel| &panel.curves)
     }
 
-    /// The deepest place of any curve.
+    /// Returns the largest depth of any curve, in blocks.
     pub(super) fn blocks(&self) -> f64 {
         self.curves().flat_map(|curve| &curve.vertices).map(|(depth, _)| *depth).fold(0.0, f64::max)
     }
 }
 
 impl Panel {
-    /// Whether there is room for bands.
+    /// Returns true if there is room for bands.
     pub(super) fn shows_bands(&self) -> bool {
         self.curves.len() <= MAX_BANDS
     }
 
-    /// The axis that holds all curves and points, and bands where they are shown.
+    /// Returns the axis that holds all curves and points, and bands if they are shown.
     pub(super) fn axis(&self) -> Axis {
         Axis::of(self.sense, self.curves.iter().flat_map(|curve| curve.numbers(self.sense, self.shows_bands())))
     }
 }
 
-/// What was observed, by site and quantity.
+/// The observed numbers, by site and quantity.
 type Observed<'c> = HashMap<(&'c str, Compared), &'c Comparison>;
 
-/// What becomes a curve in every panel.
+/// A stream that has a curve in every panel.
 struct Stream<'t> {
     name: String,
     rows: Vec<&'t SiteRow>,
-    /// Names of formats, and the layer at which they overflow.
+    /// Names of float formats, and the layer at which they overflow.
     overflows: Vec<(String, i64)>,
 }
 

@@ -1,15 +1,15 @@
-//! Dots in characters.
+//! A canvas of characters that are made of dots.
 
 use super::Ink;
 
-/// The eight dots of a braille character, by row and column: U+2800 and their sum.
+/// The values of the eight dots of a braille character, by row and column; the character is U+2800 plus their sum.
 const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 const BLANK: u32 = 0x2800;
 
 /// A grid of characters that curves are drawn on.
 pub(super) struct Canvas {
     ink: Ink,
-    /// Per character, the dots that are set.
+    /// The sum of the dots that are set, per character.
     cells: Vec<Vec<u32>>,
     /// Observed points, by row and column.
     points: Vec<(usize, usize)>,
@@ -20,7 +20,7 @@ impl Canvas {
         Self { ink, cells: vec![vec![0; columns]; rows], points: Vec::new() }
     }
 
-    /// A line through places, shares of width and height from the lower left.
+    /// Draws a line through `places`, which are shares of width and height from the lower left.
     pub(super) fn curve(&mut self, places: &[(f64, f64)]) {
         let dots: Vec<(f64, f64)> = places.iter().map(|place| self.dot(*place)).collect();
         if let [(x, y)] = dots[..] {
@@ -36,14 +36,14 @@ impl Canvas {
         }
     }
 
-    /// An observed point.
+    /// Draws an observed point.
     pub(super) fn point(&mut self, place: (f64, f64)) {
         let [across, down] = self.resolution();
         let (x, y) = self.dot(place);
         self.points.push((y.round() as usize / down, x.round() as usize / across));
     }
 
-    /// The rows from above.
+    /// Returns the rows, from the top.
     pub(super) fn rows(&self) -> impl Iterator<Item = String> {
         self.cells.iter().enumerate().map(|(row, cells)| {
             let sign = |(column, dots): (usize, &u32)| match (self.points.contains(&(row, column)), self.ink, dots) {
@@ -56,7 +56,7 @@ impl Canvas {
         })
     }
 
-    /// Dots in a character, across and down.
+    /// Returns the number of dots in a character, across and down.
     fn resolution(&self) -> [usize; 2] {
         match self.ink {
             Ink::Braille => [2, 4],
@@ -64,7 +64,7 @@ impl Canvas {
         }
     }
 
-    /// Coordinates in dots from the upper left; what is outside moves to the edge.
+    /// Returns the coordinates of a place in dots from the upper left. Places outside move to the edge.
     fn dot(&self, (x, y): (f64, f64)) -> (f64, f64) {
         let [across, down] = self.resolution();
         let last = |dots: usize| (dots - 1) as f64;

@@ -10,15 +10,15 @@ use super::chart::{Axis, Chart, Curve, Panel, Sense};
 use crate::{Prediction, agreement::Comparison, verdict::Shape};
 use canvas::Canvas;
 
-/// Rows of a panel.
+/// Number of rows of a panel.
 const ROWS: usize = 8;
-/// Columns beside a panel, which hold its numbers.
+/// Columns next to a panel, which hold its numbers.
 const LABELS: usize = 9;
-/// Between two panels.
+/// Columns between two panels.
 const GAP: usize = 2;
-/// Panels that would be narrower stand below each other: the longest title.
+/// The smallest width of panels side by side, the length of the longest title; narrower panels go below each other.
 const BESIDE: usize = 39;
-/// No panel is narrower.
+/// The smallest width of a panel.
 const NARROWEST: usize = 24;
 /// Columns from one observed point to the next.
 const POINT_ROOM: usize = 4;
@@ -26,9 +26,9 @@ const POINT_ROOM: usize = 4;
 /// The characters of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// Dots of braille, eight in a character.
+    /// Braille, with eight dots in a character.
     Braille,
-    /// ASCII alone.
+    /// ASCII only.
     Ascii,
 }
 
@@ -42,7 +42,7 @@ pub fn prediction_curve(
     draw(&Chart::of_prediction(prediction, shape), ink, width, out)
 }
 
-/// Draws a prediction and what was observed beside it, `width` columns wide.
+/// Draws a prediction and the observed numbers, `width` columns wide.
 pub fn validation_curve(
     prediction: &Prediction,
     comparisons: &[Comparison],
@@ -53,7 +53,7 @@ pub fn validation_curve(
     draw(&Chart::of_validation(prediction, comparisons, shape), ink, width, out)
 }
 
-/// One pair of panels per stream, side by side where there is room.
+/// Draws one pair of panels per stream, side by side if there is room.
 fn draw(chart: &Chart, ink: Ink, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let depth = Axis::depth(chart.blocks());
     let half = width.saturating_sub(GAP) / 2;
@@ -78,7 +78,7 @@ fn draw(chart: &Chart, ink: Ink, width: usize, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-/// The lines of one panel: title, curve, depth.
+/// Returns the lines of one panel: title, curve, depth.
 fn block(panel: &Panel, curve: &Curve, depth: &Axis, ink: Ink, width: usize) -> Vec<String> {
     let value = curve_axis(panel, curve);
     let inner = width - LABELS - 1;
@@ -106,13 +106,13 @@ fn block(panel: &Panel, curve: &Curve, depth: &Axis, ink: Ink, width: usize) -> 
     lines
 }
 
-/// The axis of one curve, without the bands, which are not drawn.
+/// Returns the axis of one curve, without its band, which is not drawn.
 fn curve_axis(panel: &Panel, curve: &Curve) -> Axis {
     let points = curve.points.iter().map(|point| point.value);
     Axis::of(panel.sense, curve.vertices.iter().map(|(_, value)| *value).chain(points))
 }
 
-/// What stands beside each row, from above: ticks that have a free row between them.
+/// Returns the label next to each row, from the top. Labels have at least one free row between them.
 fn labels(axis: &Axis, ink: Ink) -> Vec<String> {
     let mut labels = vec![String::new(); ROWS];
     for tick in axis.ticks.iter().filter(|tick| (0.0..=1.0).contains(&tick.share)) {
@@ -127,7 +127,7 @@ fn labels(axis: &Axis, ink: Ink) -> Vec<String> {
     labels
 }
 
-/// `2·10⁻¹²` as `2e-12`.
+/// Formats `2·10⁻¹²` as `2e-12`.
 fn ascii(label: &str) -> String {
     let Some(start) = label.find(|sign| "⁻⁰¹²³⁴⁵⁶⁷⁸⁹".contains(sign)) else {
         return label.to_owned();

@@ -1,4 +1,4 @@
-//! What scripts draw.
+//! The data that the scripts of a page draw.
 
 use serde::Serialize;
 use sigprop_stack::Number;
@@ -8,7 +8,7 @@ use crate::report::{
     chart::{Axis, Chart, Curve, MAX_BANDS, Mark, Panel, Point, Style},
 };
 
-/// A table of decimal text: what CSV says.
+/// A table of decimal text, as in CSV.
 #[derive(Debug, Serialize)]
 pub(super) struct Table {
     title: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The rows without the columns that are blank everywhere.
+    /// Returns the rows without the columns that are blank everywhere.
     pub(super) fn new(title: &'static str, Rows { columns, rows }: &Rows) -> Self {
         let text: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(Field::text).collect()).collect();
         let told: Vec<usize> =
@@ -29,14 +29,14 @@ impl Table {
         }
     }
 
-    /// With a first column that is the same in every row.
+    /// Adds a first column that is the same in every row.
     pub(super) fn labelled(mut self, column: &str, label: &str) -> Self {
         self.columns.insert(0, column.to_owned());
         self.rows.iter_mut().for_each(|row| row.insert(0, label.to_owned()));
         self
     }
 
-    /// Tables one below the other, with all columns that any of them has.
+    /// Joins tables one below the other, with the columns of the widest. Returns `None` if there is no table.
     pub(super) fn joined(tables: &[Self]) -> Option<Self> {
         let title = tables.first()?.title;
         let widest = tables.iter().max_by_key(|table| table.columns.len())?;
@@ -76,7 +76,7 @@ struct StyleData {
     outline: &'static str,
 }
 
-/// Numbers are coordinates of the axis: log₁₀ where it is logarithmic, as exactly as anybody reads them.
+/// Numbers are coordinates of the axis: log₁₀ on a logarithmic one, rounded to more digits than anybody reads.
 #[derive(Serialize)]
 struct PanelData {
     title: &'static str,
@@ -89,9 +89,9 @@ struct PanelData {
 #[derive(Serialize)]
 struct CurveData {
     vertices: Vec<(f64, f64)>,
-    /// Depth and both ends.
+    /// Depth, and both ends of the band.
     band: Vec<(f64, f64, f64)>,
-    /// Depth, number and both ends of the bar; null where there is none or where it has no logarithm.
+    /// Depth, number and both ends of the bar. An end is null if there is no bar, or if it has no logarithm.
     points: Vec<(f64, f64, Option<f64>, Option<f64>)>,
     marks: Vec<MarkData>,
 }
@@ -144,7 +144,8 @@ impl CurveData {
     }
 }
 
-/// Six decimals of a logarithm, nine digits of another number: a cursor reads four digits, and no screen is finer.
+/// Rounds to six decimals of a logarithm or nine digits of another number: a cursor shows four digits, and no screen is
+/// finer.
 fn rounded(coordinate: f64, is_log: bool) -> f64 {
     let text = if is_log { format!("{coordinate:.6}") } else { format!("{coordinate:.8e}") };
     text.parse().expect("a number")

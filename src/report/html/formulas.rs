@@ -1,4 +1,4 @@
-//! The rules behind a report: the headers of the files that compute them, and what `sigprop explain` says of schemes.
+//! The rules in a report: the headers of the files that compute them.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ rules! {
 }
 
 impl Rule {
-    /// The rules that predict these stacks.
+    /// Returns the rules that predict these stacks.
     pub(super) fn of<'s>(stacks: impl Iterator<Item = &'s Stack>) -> BTreeSet<Self> {
         let mut rules = BTreeSet::from([WIDTH]);
         for stack in stacks {
@@ -54,14 +54,14 @@ impl Rule {
         rules
     }
 
-    /// Its header as HTML.
+    /// Returns the header of the file as HTML.
     pub(super) fn html(self) -> String {
         let text: String = self
             .file
             .lines()
             .map_while(|line| line.strip_prefix("//!"))
             .fold(String::new(), |all, line| all + line.strip_prefix(' ').unwrap_or(line) + "\n");
-        // Links lead into the documentation of the code, which is elsewhere.
+        // Links lead into the documentation of the code, which is not in the report.
         let text = text.replace("[`", "`").replace("`]", "`");
         let events = Parser::new_ext(&text, Options::empty()).map(|event| match event {
             Event::Start(Tag::Heading { id, classes, attrs, .. }) => {

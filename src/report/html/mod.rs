@@ -1,4 +1,4 @@
-//! Reports (HTML): one file that a browser shows without any network.
+//! Reports in HTML: one file that a browser shows offline.
 //!
 //! ```text
 //! page.rs       what is said: verdict, caveats, the run, formulas; all text escaped by maud
@@ -27,20 +27,20 @@ use crate::{compare::Candidate, export::Plan, schemes::Scheme, stack_file::Stack
 use data::Table;
 use page::{Download, Judgement, Page};
 
-/// What a report is of.
+/// The source of a report: the command, its settings and its networks.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// Which network.
+    /// A line that describes the network.
     pub title: &'a str,
-    /// The words of the command that asks for it.
+    /// The words of the command that writes the report.
     pub command: &'a [String],
-    /// The same for a shell.
+    /// The command as one line for a shell.
     pub command_line: &'a str,
-    /// Which of them came from elsewhere than the command line, and from where.
+    /// The settings that do not come from the command line, and where they come from.
     pub settings: &'a [String],
-    /// What random sequences and networks were drawn from.
+    /// The seed of random sequences and networks.
     pub seed: u64,
-    /// What the command prints below its table.
+    /// The text that the command prints below its table.
     pub summary: &'a str,
     /// The networks.
     pub networks: &'a [Drawn],
@@ -49,11 +49,11 @@ pub struct Origin<'a> {
 /// A network and how its parameters are drawn.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// The scheme; unknown for what was read from a stack file.
+    /// The scheme; `None` if the network was read from a stack file.
     pub scheme: Option<Scheme>,
     /// The network, every number resolved.
     pub stack: Stack,
-    /// What every parameter starts with.
+    /// The initialisation of every parameter.
     pub plan: Plan,
 }
 
@@ -123,7 +123,7 @@ pub fn comparison_html(origin: &Origin, candidates: &[Candidate], out: &mut dyn 
     page.write(out)
 }
 
-/// Everything that decides the result, and the result.
+/// Returns everything that decides the result, and the result, as downloads.
 fn downloads(origin: &Origin, result: Download) -> io::Result<Vec<Download>> {
     let run = RunJson {
         schema_version: super::SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-//! The page: everything in it that is said rather than drawn.
+//! The page: all parts of it that scripts do not draw.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ use crate::schemes::{About, Scheme};
 use crate::verdict::{Finding, Severity, Verdict};
 
 const STYLES: &str = include_str!("report.css");
-/// In the order in which they need each other.
+/// The scripts, in the order in which they need each other.
 const SCRIPTS: [&str; 5] = [
     include_str!("axis.js"),
     include_str!("chart.js"),
@@ -24,34 +24,35 @@ const SCRIPTS: [&str; 5] = [
     include_str!("table.js"),
     include_str!("report.js"),
 ];
-/// Nothing is loaded from anywhere.
+/// The content security policy: nothing is loaded from anywhere.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
-/// What is said of one network.
+/// The verdict on one network.
 pub(super) struct Judgement<'a> {
-    /// Of several, which.
+    /// The name of the network, if there are several.
     pub(super) name: Option<String>,
-    /// What it comes to, or why there is nothing to be said.
+    /// The verdict, or the reason why there is none.
     pub(super) verdict: Result<&'a Verdict, String>,
     pub(super) caveats: Vec<&'a Caveat>,
 }
 
-/// A JSON document that a reader can save, packed: networks repeat themselves, so that a page is several times smaller.
+/// A JSON document that a reader can save. It is compressed: networks repeat themselves, so a page becomes several
+/// times smaller.
 pub(super) struct Download {
     name: &'static str,
     packed: String,
 }
 
 impl Download {
-    /// The document that `write` writes.
+    /// Returns the document that `write` writes.
     pub(super) fn new(name: &'static str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Self> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
         write(&mut packed)?;
         Ok(Self { name, packed: STANDARD.encode(packed.finish()?) })
     }
 
-    /// A value as document.
+    /// Returns a value as a document.
     pub(super) fn of(name: &'static str, value: &impl Serialize) -> io::Result<Self> {
         Self::new(name, |out| Ok(serde_json::to_writer(out, value)?))
     }
@@ -61,7 +62,7 @@ impl Download {
     }
 }
 
-/// JSON inside HTML: `<`, which occurs in strings only, could end the element.
+/// Returns JSON inside HTML. A `<`, which occurs only in strings, is escaped because it could end the element.
 fn script(id: &str, json: &str) -> Markup {
     html! { script type="application/json" id=(id) { (PreEscaped(json.replace('<', "\\u003c"))) } }
 }
@@ -222,7 +223,7 @@ impl Judgement<'_> {
     }
 }
 
-/// How a finding looks, and the word for it.
+/// Returns the CSS class of a finding, and the word for its severity.
 fn words(severity: Severity) -> (&'static str, &'static str) {
     match severity {
         Severity::Fine => ("fine", "ok"),

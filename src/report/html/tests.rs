@@ -27,7 +27,7 @@ fn small() -> Architecture {
     Architecture { name: Some(HOSTILE.to_owned()), n_layers: 2, d_model: 64, seq_len: 8, ..Architecture::default() }
 }
 
-/// The report of a prediction.
+/// Returns the report of a prediction.
 fn page(drawn: Drawn, prediction: &Prediction) -> String {
     let networks = [drawn];
     let stack = &networks[0].stack;
@@ -57,18 +57,18 @@ fn page(drawn: Drawn, prediction: &Prediction) -> String {
     String::from_utf8(out).expect("HTML is text")
 }
 
-/// What a page holds for its scripts.
+/// Returns the content of an element that a page holds for its scripts.
 fn element<'a>(page: &'a str, kind: &str, id: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("<script type=\"application/{kind}\" id=\"{id}\">")).expect("it is there");
     rest.split_once("</script>").expect("it ends").0
 }
 
-/// What they draw.
+/// Returns the data that the scripts draw.
 fn data(page: &str) -> serde_json::Value {
     serde_json::from_str(element(page, "json", "data")).expect("it is JSON")
 }
 
-/// A document that a page offers.
+/// Returns a document that a page offers as a download.
 fn document(page: &str, id: &str) -> serde_json::Value {
     let packed = STANDARD.decode(element(page, "gzip", id)).expect("it is base64");
     serde_json::from_reader(GzDecoder::new(&packed[..])).expect("it is JSON")

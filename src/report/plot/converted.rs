@@ -1,5 +1,5 @@
-//! Pictures in other formats than SVG, with a font that they bring along, the same bytes on every machine with the same
-//! kind of processor.
+//! Pictures in other formats than SVG, with a font that they bring along. The bytes are the same on every machine with
+//! the same kind of processor.
 
 use std::io::{self, Write};
 
@@ -12,27 +12,28 @@ use svg2pdf::{ConversionOptions, PageOptions};
 
 use super::Picture;
 
-/// Letters of Latin, Greek and Cyrillic, digits, signs; as wide as those of Arial, for which pictures have room.
+/// The font: letters of Latin, Greek and Cyrillic, digits and signs. They are as wide as in Arial, for which pictures
+/// have room.
 const FONT: &[u8] = include_bytes!("../../../data/fonts/arimo.ttf");
 const FAMILY: &str = "Arimo";
 
-/// Pixels of a PNG to one of the SVG, so that it is sharp on displays of today.
+/// Pixels of a PNG per pixel of the SVG, so that it is sharp on today's displays.
 const SCALE: f32 = 2.0;
 
-/// No side is longer, in pixels of the SVG: ten times what a screen shows, and 200 inches, the longest of PDF.
+/// The longest side in pixels of the SVG: ten times the side of a screen, and 200 inches, the longest of PDF.
 const LONGEST: f32 = 14400.0;
 
-/// Pixels of the SVG to an inch of PDF: one to a point, the only scale at which svg2pdf leaves hatches as they are.
+/// Pixels of the SVG per inch of PDF: one per point, the only scale at which svg2pdf leaves hatches as they are.
 const DPI: f32 = 72.0;
 
 impl Picture {
-    /// Writes it as PNG.
+    /// Writes the picture as PNG.
     pub fn write_png(&self, out: &mut dyn Write) -> io::Result<()> {
         let tree = self.tree()?;
         let size = tree.size().to_int_size().scale_by(SCALE).ok_or_else(|| io::Error::other("an empty picture"))?;
         let mut pixels = Pixmap::new(size.width(), size.height()).ok_or_else(|| io::Error::other("no memory"))?;
         resvg::render(&tree, Transform::from_scale(SCALE, SCALE), &mut pixels.as_mut());
-        // White behind all makes every pixel opaque. Lines on white are smallest unfiltered.
+        // The white background makes every pixel opaque. Lines on white are smallest unfiltered.
         let colours: Vec<u8> = pixels.pixels().iter().flat_map(|at| [at.red(), at.green(), at.blue()]).collect();
         let mut encoder = Encoder::new(out, size.width(), size.height());
         encoder.set_color(ColorType::Rgb);
@@ -43,13 +44,13 @@ impl Picture {
         Ok(rows.finish()?)
     }
 
-    /// Writes it as a page of PDF, of its own size.
+    /// Writes the picture as a page of PDF, of its own size.
     pub fn write_pdf(&self, out: &mut dyn Write) -> io::Result<()> {
         let page = svg2pdf::to_pdf(&self.tree()?, ConversionOptions::default(), PageOptions { dpi: DPI });
         out.write_all(&in_order(&page.map_err(|error| io::Error::other(error.to_string()))?))
     }
 
-    /// What is to be painted: texts as glyphs of the font.
+    /// Returns the tree to be painted, with texts as glyphs of the font.
     fn tree(&self) -> io::Result<Tree> {
         let mut options = Options::default();
         let fonts = options.fontdb_mut();
@@ -66,8 +67,8 @@ impl Picture {
     }
 }
 
-/// The same page with the entries of its resources (lines such as `/gs0 7 0 R`) sorted. svg2pdf writes them in the order
-/// of a hash map, another one every time; in a dictionary it means nothing, and nothing else moves.
+/// Returns the page with the entries of its resources (lines such as `/gs0 7 0 R`) sorted. svg2pdf writes them in the
+/// order of a hash map, which differs every time. Their order in a dictionary means nothing, and nothing else moves.
 fn in_order(page: &[u8]) -> Vec<u8> {
     let is_entry = |line: &[u8]| line.starts_with(b"      /") && (line.ends_with(b" R") || line.ends_with(b" R]"));
     let mut lines: Vec<&[u8]> = page.split(|byte| *byte == b'\n').collect();
@@ -98,7 +99,7 @@ mod tests {
         out
     }
 
-    /// Texts with a glyph that the font lacks.
+    /// Returns the texts with a glyph that the font lacks.
     fn undrawn(picture: &Picture) -> Vec<String> {
         fn walk(group: &Group, found: &mut Vec<String>) {
             for node in group.children() {
@@ -130,7 +131,7 @@ mod tests {
             let places = (top..bottom).flat_map(|y| (left..right).map(move |x| (x, y)));
             places.filter(|(x, y)| pixels.pixel(*x, *y).is_some_and(|pixel| is_counted(pixel.green()))).count()
         };
-        // The title starts at 20, 28; beside it and above it the picture is white.
+        // The title starts at 20, 28; next to it and above it the picture is white.
         assert!(count([40, 30, 160, 58], |green| green < 64) > 200);
         assert_eq!(count([0, 0, pixels.width(), 24], |green| green < 255), 0);
         assert!(png == written(|out| picture.write_png(out)), "other bytes");

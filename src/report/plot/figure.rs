@@ -1,4 +1,4 @@
-//! Panels side by side under a title, above what their signs mean.
+//! Panels side by side under a title, above a legend.
 
 use svg::{
     Document, Node,
@@ -11,24 +11,24 @@ use super::{
 };
 use crate::report::chart::{Axis, Chart, Panel, Style};
 
-/// Panels in a row.
+/// Number of panels in a row.
 const COLUMNS: usize = 2;
-/// From one frame to the next, in pixels; the left one holds the numbers.
+/// The distances between frames in pixels, across and down; the space to the left of a frame holds its numbers.
 pub(super) const MARGIN: Place = (80.0, 74.0);
-/// Above the first frame.
+/// The space above the first frame.
 pub(super) const TOP: f64 = 72.0;
 const LEGEND_LINE: f64 = 20.0;
 pub(super) const FONT: f64 = 12.0;
-/// Average width of a letter over the size of its font, rather too large.
+/// Average width of a letter over the size of its font, estimated rather too large.
 const LETTER: f64 = 0.57;
 const TOTAL_WIDTH: f64 = COLUMNS as f64 * (WIDTH + MARGIN.0) + 20.0;
 
 /// A sign of the legend.
 pub(super) enum Sign {
-    /// A curve, marked where there are others.
+    /// A curve; with a marker if true.
     Curve(Style, bool),
     Band(Style),
-    /// What was observed, with a bar where errors are known.
+    /// An observed number; with a bar if true.
     Point(Style, bool),
     Mark,
     /// An area with its edge.
@@ -57,7 +57,7 @@ impl Figure<'_> {
     }
 }
 
-/// A page with a title and, from `legend_top` on, the end of it, what its signs mean.
+/// Returns a page with a title and, from `legend_top` to the end, a legend.
 pub(super) fn page(title: &str, legend_top: f64, legend: &[(Sign, String)]) -> Document {
     let (legend, legend_height) = entries(legend);
     let height = legend_top + legend_height;
@@ -72,7 +72,7 @@ pub(super) fn page(title: &str, legend_top: f64, legend: &[(Sign, String)]) -> D
         .add(legend.set("transform", moved((MARGIN.0, legend_top))))
 }
 
-/// In as many columns as the longest text allows, with their height.
+/// Returns the entries in as many columns as the longest text allows, and their height.
 fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
     let longest = legend.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
     let width = LETTER * FONT * longest as f64 + 60.0;
@@ -86,7 +86,7 @@ fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
     (group, LEGEND_LINE * legend.len().div_ceil(columns) as f64 + 16.0)
 }
 
-/// Curves by name, then what else is there to be seen.
+/// Returns the signs of the chart: curves by name, then all others.
 fn signs(chart: &Chart) -> Vec<(Sign, String)> {
     let has_points = chart.curves().any(|curve| !curve.points.is_empty());
     let marked = chart.names.len() > 1 && !has_points;

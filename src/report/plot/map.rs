@@ -1,7 +1,7 @@
-//! A map over two numbers: hatched where the network fails, with the edges where it begins.
+//! A map over two numbers: hatched where the network fails, with the edges where failures begin.
 //!
-//! Each failure has a hatch, a colour and dashes of its own, so that those that overlap are told apart, in black and
-//! white too.
+//! Each failure has a hatch, a colour and dashes of its own, so that overlapping ones can be distinguished, in black
+//! and white too.
 
 use std::fmt::Write as _;
 
@@ -16,9 +16,9 @@ use crate::report::chart::{Axis, Style};
 use crate::report::phase::meaning;
 use crate::verdict::Failure;
 
-/// Inside the frame, in pixels.
+/// Width inside the frame, in pixels.
 const WIDTH: f64 = 860.0;
-/// Inside the frame, in pixels.
+/// Height inside the frame, in pixels.
 const HEIGHT: f64 = 520.0;
 
 /// Draws a map.
@@ -39,7 +39,7 @@ pub(super) fn document(title: &str, phase: &Phase) -> Document {
     page(title, TOP + HEIGHT + 54.0, &legend).add(definitions).add(map)
 }
 
-/// The same in every map.
+/// Returns the style of a failure, which is the same in every map.
 fn style(failure: Failure) -> Style {
     Style(Failure::ALL.iter().position(|known| *known == failure).expect("all failures are known"))
 }
@@ -90,7 +90,7 @@ impl Frame {
         group.add(label(&y.name, (0.0, 0.0), "middle", FONT).set("transform", turned))
     }
 
-    /// All polygons as one path.
+    /// Returns all polygons as one path.
     fn area(&self, region: &Region) -> String {
         let mut data = String::new();
         for polygon in &region.area {

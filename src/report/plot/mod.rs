@@ -18,7 +18,7 @@ use super::chart::Chart;
 use crate::{Prediction, agreement::Comparison, compare::Candidate, phase::Phase, verdict::Shape};
 use figure::Figure;
 
-/// A picture, to be written in the format of one's choice.
+/// A picture that can be written in several formats.
 pub struct Picture(Document);
 
 impl Picture {
@@ -27,12 +27,12 @@ impl Picture {
         Self::of_chart(title, &Chart::of_prediction(prediction, shape))
     }
 
-    /// Draws a prediction and what was observed beside it.
+    /// Draws a prediction and the observed numbers.
     pub fn of_validation(title: &str, prediction: &Prediction, comparisons: &[Comparison], shape: Shape) -> Self {
         Self::of_chart(title, &Chart::of_validation(prediction, comparisons, shape))
     }
 
-    /// Draws the schemes that are defined for the network: the stream that the gradient goes through.
+    /// Draws the schemes that are defined for the network, each by the stream that the gradient goes through.
     pub fn of_comparison(title: &str, candidates: &[Candidate]) -> Self {
         Self::of_chart(title, &Chart::of_comparison(candidates))
     }
@@ -46,7 +46,7 @@ impl Picture {
         Self(Figure { title, chart }.document())
     }
 
-    /// Writes it as SVG, with the fonts of whoever looks at it.
+    /// Writes the picture as SVG, with the fonts of the viewer.
     pub fn write_svg(&self, out: &mut dyn Write) -> io::Result<()> {
         svg::write(&mut *out, &self.0)?;
         writeln!(out)

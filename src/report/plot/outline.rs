@@ -8,7 +8,7 @@ pub(super) type Place = (f64, f64);
 /// Vertices closer than this to the line between their neighbours are left out.
 const TOLERANCE: f64 = 0.1;
 
-/// The path through `places`.
+/// Returns the path through `places`.
 pub(super) fn open(places: &[Place]) -> String {
     let mut data = String::new();
     for (index, (x, y)) in simplified(places).into_iter().enumerate() {
@@ -18,21 +18,21 @@ pub(super) fn open(places: &[Place]) -> String {
     data
 }
 
-/// The area between two curves.
+/// Returns the area between two curves.
 pub(super) fn between(lower: &[Place], upper: &[Place]) -> String {
     let back: Vec<Place> = upper.iter().rev().copied().collect();
     format!("{}{}Z", open(lower), open(&back).replacen('M', "L", 1))
 }
 
-/// Where a curve passes `x`; nowhere beyond its ends.
+/// Returns the place where a curve passes `x`; `None` beyond its ends.
 pub(super) fn at(places: &[Place], x: f64) -> Option<Place> {
     let (from, to) = places.iter().zip(places.get(1..)?).find(|(from, to)| (from.0..=to.0).contains(&x))?;
     let share = (x - from.0) / (to.0 - from.0);
     Some((x, from.1 + share * (to.1 - from.1)))
 }
 
-/// The algorithm of Ramer (1972), Douglas and Peucker (1973): halves at the vertex farthest from the line between
-/// both ends, until none is far.
+/// Simplifies a line by the algorithm of Ramer (1972), Douglas and Peucker (1973): it halves the line at the vertex
+/// farthest from the line between both ends, until none is far.
 fn simplified(places: &[Place]) -> Vec<Place> {
     let mut keep = vec![false; places.len()];
     let mut open = vec![(0, places.len().saturating_sub(1))];
@@ -50,7 +50,7 @@ fn simplified(places: &[Place]) -> Vec<Place> {
     places.iter().zip(keep).filter_map(|(place, kept)| kept.then_some(*place)).collect()
 }
 
-/// Of a place from the line through `start` and `end`.
+/// Returns the distance of a place from the line through `start` and `end`.
 fn distance((x, y): Place, start: Place, end: Place) -> f64 {
     let (along_x, along_y) = (end.0 - start.0, end.1 - start.1);
     let (from_x, from_y) = (x - start.0, y - start.1);

@@ -6,21 +6,21 @@ use svg::node::element::{Group, Line, Path, Rectangle, Text, Title};
 use super::outline::{Place, at, between, open};
 use crate::report::chart::{Axis, Curve, Panel};
 
-/// Inside the frame, in pixels.
+/// Width inside the frame, in pixels.
 pub(super) const WIDTH: f64 = 390.0;
-/// Inside the frame, in pixels.
+/// Height inside the frame, in pixels.
 pub(super) const HEIGHT: f64 = 220.0;
 
-/// Markers on a curve that goes through all of the frame.
+/// Number of markers on a curve that goes through all of the frame.
 const MARKERS: usize = 6;
 
 const INK: &str = "#000000";
 const FAINT: &str = "#dddddd";
 
-/// Observed points of a curve that still can be told from each other.
+/// The largest number of observed points of a curve that can still be distinguished.
 const MAX_POINTS: usize = 40;
 
-/// Of how many observed points of a curve one is shown.
+/// Returns n, where one of every n observed points of a curve is shown.
 pub(super) fn stride(curve: &Curve) -> usize {
     curve.points.len().div_ceil(MAX_POINTS).max(1)
 }
@@ -43,12 +43,12 @@ pub(super) fn draw(panel: &Panel, depth: &Axis) -> Group {
     group
 }
 
-/// Text at a place.
+/// Returns text at a place.
 pub(super) fn label(text: &str, (x, y): Place, anchor: &str, size: f64) -> Text {
     Text::new(printable(text)).set("x", x).set("y", y).set("font-size", size).set("text-anchor", anchor)
 }
 
-/// XML has no control characters, whatever a network is called.
+/// Replaces control characters, which XML does not have but the name of a network may.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -91,7 +91,7 @@ impl Frame<'_> {
         group.add(curve.style.area(between(&lower, &upper)).set("class", "band"))
     }
 
-    /// The curve and, beside others without points, its markers, each in places of its own.
+    /// Draws the curve. Next to other curves and without points it also gets markers, at places of its own.
     fn curve(&self, mut group: Group, curve: &Curve, (index, curves): (usize, usize)) -> Group {
         let places: Vec<Place> =
             curve.vertices.iter().filter_map(|(depth, value)| self.place(*depth, *value)).collect();
@@ -113,7 +113,7 @@ impl Frame<'_> {
         for point in curve.points.iter().step_by(stride(curve)) {
             let Some(place) = self.place(point.depth, point.value) else { continue };
             if let Some([low, high]) = point.bar {
-                // Below the axis is at its foot.
+                // An end without a logarithm is at the foot of the axis.
                 let end = |end| self.value.share(end).map_or(HEIGHT, |share| HEIGHT * (1.0 - share));
                 group = group.add(rule((place.0, end(low)), (place.0, end(high)), INK).set("class", "bar"));
             }
@@ -134,7 +134,7 @@ impl Frame<'_> {
     }
 }
 
-/// The sign of a mark.
+/// Returns the sign of a mark.
 pub(super) fn cross((x, y): Place) -> Path {
     let path = Path::new().set("d", "M-4.5 -4.5L4.5 4.5M-4.5 4.5L4.5 -4.5");
     path.set("transform", format!("translate({x:.1} {y:.1})")).set("stroke", INK).set("stroke-width", 2.2)

@@ -4,7 +4,7 @@ use svg::node::element::{Path, Pattern, Rectangle};
 
 use crate::report::chart::Style;
 
-/// Strokes of a tile of [`TILE`] pixels, that meet those of its neighbours.
+/// Strokes of a tile of [`TILE`] pixels, which continue in its neighbours.
 const HATCHES: [&str; 4] = [
     "M-2 2L2 -2M0 10L10 0M8 12L12 8",
     "M-2 8L2 12M0 0L10 10M8 -2L12 2",
@@ -16,18 +16,18 @@ const HATCHES: [&str; 4] = [
 const TILE: f64 = 10.0;
 
 impl Style {
-    /// A line along `data`.
+    /// Returns a line along `data`.
     pub(super) fn line(self, data: String) -> Path {
         let path = Path::new().set("d", data).set("fill", "none").set("stroke", self.colour());
         path.set("stroke-width", 1.8).set("stroke-linejoin", "round").set("stroke-dasharray", self.dashes())
     }
 
-    /// The area inside `data`.
+    /// Returns the area inside `data`.
     pub(super) fn area(self, data: String) -> Path {
         Path::new().set("d", data).set("fill", self.colour()).set("fill-opacity", 0.25)
     }
 
-    /// What [`Self::hatched`] refers to.
+    /// Returns the pattern that [`Self::hatched`] refers to.
     pub(super) fn pattern(self) -> Pattern {
         let pattern = Pattern::new().set("id", self.hatch()).set("patternUnits", "userSpaceOnUse");
         let pattern = pattern.set("width", TILE).set("height", TILE);
@@ -36,7 +36,7 @@ impl Style {
         pattern.add(wash.set("fill-opacity", 0.12)).add(strokes.set("stroke-width", 1.4).set("stroke-linecap", "round"))
     }
 
-    /// The area inside `data`, hatched.
+    /// Returns the area inside `data`, hatched.
     pub(super) fn hatched(self, data: String) -> Path {
         Path::new().set("d", data).set("fill", format!("url(#{})", self.hatch()))
     }
@@ -45,7 +45,7 @@ impl Style {
         format!("hatch-{}", self.0 % HATCHES.len())
     }
 
-    /// The marker at a place.
+    /// Returns the marker at a place.
     pub(super) fn marker(self, (x, y): (f64, f64)) -> Path {
         let path = Path::new().set("d", self.outline()).set("fill", "#ffffff");
         let path = path.set("transform", format!("translate({x:.1} {y:.1})"));

@@ -8,7 +8,7 @@ use crate::schemes::Scheme;
 
 pub(super) const SHAPE: Shape = Shape { width: 64, seq_len: 16 };
 
-/// A stream of these variances and twice their inverses as gradients, each ± 0.5, and a final norm.
+/// A stream of these variances, with twice their inverses as gradient variances, each ± 0.5, and a final norm.
 fn table(variances: &[Number], std_error: f64) -> SiteTable {
     let row = |layer: i64, site: String, variance: Number| {
         let mut cells = [None; Quantity::ALL.len()];
@@ -61,7 +61,7 @@ fn an_exponential_is_a_straight_line_with_its_band() {
     let [counts, scales] = [["curve", "band", "point", "mark"], ["panel", "log", "linear", "marker"]]
         .map(|classes| classes.map(|class| of_class(&document, class).len()));
     assert_eq!((counts, scales), ([3, 2, 0, 0], [3, 2, 1, 0]));
-    // From e^−0.625 to 100 e^0.375 and 3 % more at both ends: 1 lies at (0.625 + 0.03 s)/(1.06 s) of 220, s = 1 + ln 100.
+    // From e^−0.625 to 100 e^0.375 and 3 % more at both ends: 1 is at (0.625 + 0.03 s)/(1.06 s) of 220, s = 1 + ln 100.
     let curves: Vec<_> = of_class(&document, "curve").iter().filter_map(|curve| curve.attribute("d")).collect();
     assert_eq!(curves[..2], ["M0.0 190.6L390.0 20.1", "M0.0 20.1L390.0 190.6"]);
 }
@@ -91,8 +91,8 @@ fn many_points_are_thinned_and_the_legend_says_so() {
     assert!(text.contains("observed, 95 % interval, one of 3 shown"), "{text}");
 }
 
-/// 1024 entries: the largest to expect is 3.7 standard deviations, beyond 65504 at 1e9 = (31623)² and beyond bf16 and
-/// f32 at 1e80.
+/// 1024 entries: the largest expected one is 3.7 standard deviations, beyond 65504 at 1e9 = (31623)² and beyond bf16
+/// and f32 at 1e80.
 #[test]
 fn formats_are_marked_where_they_overflow() {
     let text = drawn(&Picture::of_prediction("a network", &prediction(&[1.0, 1e8, 1e9, 1e80]), SHAPE));

@@ -1,4 +1,4 @@
-//! What the branches of a DSLM network carry, against the paper's special case.
+//! The signals in the branches of a DSLM network, compared with the paper's special case.
 
 use sigprop_stack::{Component, Node, Op, Quantity, Stack};
 
@@ -17,7 +17,7 @@ fn training(architecture: &Architecture, input: &Input) -> Stack {
     assemble(architecture, &Scheme::parse("dslm").unwrap(), input, &run).unwrap().stack
 }
 
-/// Second moments of all sites whose path ends so.
+/// The second moments of all sites whose path ends with `end`.
 fn second_moments(stack: &Stack, end: &str) -> Vec<f64> {
     let table = predict(stack, Sites::All).unwrap().table;
     let sites = table.sites.iter().filter(|row| row.site.ends_with(end));
@@ -34,8 +34,8 @@ fn second_moments(stack: &Stack, end: &str) -> Vec<f64> {
 fn every_branch_leaves_with_second_moment_one() {
     for norm in ["layernorm", "rmsnorm", "none"] {
         for placement in ["pre", "post"] {
-            // Without norms lengths differ between networks, and with them the second moment of all but ReLU: no weight makes it 1
-            // everywhere.
+            // Without norms the lengths of tokens differ between networks, and with them the second moment after every
+            // activation but ReLU: no weight makes it 1 everywhere.
             let activations = ["relu", "gelu", "sigmoid", "relu2", "swiglu"];
             let count = if norm == "none" { 1 } else { activations.len() };
             for activation in &activations[..count] {
@@ -56,18 +56,18 @@ fn every_branch_leaves_with_second_moment_one() {
     }
 }
 
-/// Where every position is its own, second moments are those of the average position.
+/// If positions differ, second moments are averages over positions.
 #[test]
 fn causal_streams_keep_their_variance_on_average() {
     let architecture = Architecture { causal: true, n_layers: 3, d_model: 64, seq_len: 64, ..Architecture::default() };
     let stack = assemble(&architecture, &Scheme::parse("dslm").unwrap(), &Input::Zipf, &Run::default()).unwrap().stack;
     let [first, second, third] = [0, 1, 2].map(|block| written(&stack, block).0);
-    // Attention hands on more of tokens that have become alike.
+    // Attention passes on more of tokens that have become correlated.
     assert!(first > 1.1 * second && second > 1.1 * third, "{first} {second} {third}");
     let table = predict(&stack, Sites::Stream).unwrap().table;
     for row in table.stream_sites() {
         let variance = row.value(Quantity::Variance).unwrap().value();
-        // The weights follow one drawn sequence, the prediction averages over sixteen.
+        // The weights follow one sampled sequence, the prediction averages over sixteen.
         approx::assert_relative_eq!(variance, 1.0, max_relative = 0.01);
     }
 }
@@ -83,8 +83,8 @@ fn evaluation_has_the_weights_of_training() {
     assert_eq!(weights(&evaluation), weights(&training(&plain(), &Input::Zipf)));
 }
 
-/// ReLU, d_ff = 4 d, r0 = 0.221 and long sequences, where attention is flat. What is left of the
-/// difference is of order 1/width.
+/// ReLU, d_ff = 4 d, r0 = 0.221 and long sequences, where attention is flat. The remaining difference is of order
+/// 1/width.
 #[test]
 fn the_special_case_is_that_of_the_paper() {
     let architecture = Architecture {
@@ -110,7 +110,7 @@ fn the_special_case_is_that_of_the_paper() {
     }
 }
 
-/// Std of the maps that write to the stream in a block: attention output, feed-forward output.
+/// The standard deviations of the maps that write to the stream in a block: attention output, feed-forward output.
 fn written(stack: &Stack, block: usize) -> (f64, f64) {
     let Op::Chain(block) = &stack.streams[0].body[1 + block].op else { unreachable!("a block is a chain") };
     let std = |sum: &Node| {

@@ -1,18 +1,18 @@
-//! What the code of large language models draws, at the sizes of their own configurations.
+//! Initialisations in the code of large language models, at the sizes of their own configurations.
 
 use super::{Role, Scheme, Table, projection, residual};
 use crate::architecture::{Activation, Architecture, Experts, NormPlacement, Resolved};
 use crate::recipe::{Fans, Outer, Slot};
 use sigprop_stack::Weighting;
 
-/// Std of a normal distribution truncated at ±3.
+/// The standard deviation of a normal distribution truncated at ±3.
 const CUT: f64 = 0.986_578_392_6;
 
 fn sized(d_model: usize, n_layers: usize) -> Architecture {
     Architecture { d_model, n_layers, activation: Activation::Swiglu, ..Architecture::default() }
 }
 
-/// To the digits that are given: nine, or eight decimals.
+/// Asserts a standard deviation to the digits that are given: nine, or eight decimals.
 fn assert_std(scheme: &str, architecture: &Architecture, role: Role, expected: f64) {
     let got = projection(scheme, &architecture.resolved().unwrap(), role).weight.std();
     assert!((got - expected).abs() < 5.1e-9, "{scheme} {role:?}: {got} instead of {expected}");
@@ -116,7 +116,7 @@ fn ngpt_starts_at_the_root_of_the_width() {
     assert_near(token("ngpt", &architecture), 0.031_25);
 }
 
-/// Gain of a role over Xavier's std.
+/// The gain of a role over Xavier's standard deviation.
 fn gain(scheme: &str, side: &Resolved, role: Role, cross: bool) -> f64 {
     let recipe = Scheme::parse(scheme).unwrap();
     let projections = recipe.recipe().projections(side, &|| unreachable!("it follows no signal")).unwrap();

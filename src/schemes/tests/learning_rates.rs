@@ -6,7 +6,7 @@ use super::Scheme;
 use crate::architecture::{Architecture, Head};
 use crate::assemble::{Input, Run, assemble};
 
-/// Of a tensor of a network of 1024 features.
+/// The factors on the learning rates of a tensor in a network of 1024 features, under SGD and Adam.
 fn rates(scheme: &str, n_layers: usize, tensor: &str) -> [f64; 2] {
     let architecture = Architecture { n_layers, biases: true, head: Head::Untied, ..Architecture::default() };
     let scheme = Scheme::parse(scheme).unwrap();
@@ -53,7 +53,7 @@ fn mup_scales_by_table_3() {
 }
 
 /// `lr_scale` of nanoGPT-mup's `configure_optimizers` at four times the width and 32 times the depth: 32^(−1/2) is
-/// 0.1767767. Its head shares the embeddings behind a factor 1/4.
+/// 0.1767767. Its head shares the embeddings and has a factor 1/4.
 #[test]
 fn completep_scales_as_its_code_does() {
     let adam = [
@@ -67,12 +67,12 @@ fn completep_scales_as_its_code_does() {
     for (tensor, expected) in adam {
         approx::assert_relative_eq!(rates("completep:alpha=0.5", 64, tensor)[1], expected, max_relative = 1e-6);
     }
-    // α = 1: Adam does not know the depth; SGD grows with it.
+    // With α = 1 Adam's rates do not depend on the depth, and SGD's grow with it.
     assert_rates("completep", 64, &[("blocks.1.ffn.out.weight", [32.0, 0.25]), ("final_norm.gain", [4.0, 1.0])]);
 }
 
-/// The authors' `lr_scale_func_adam`, times the std that is written in place of a factor: 16 blocks have 32 residual
-/// connections, 1024^(−1/2) is 1/32, 32^(−1/2) is 0.1767767. Tokens and positions sum to std 1.
+/// The authors' `lr_scale_func_adam`, times the std that is written into the weights in place of a factor: 16 blocks
+/// have 32 residual connections, 1024^(−1/2) is 1/32, 32^(−1/2) is 0.1767767. Tokens and positions sum to std 1.
 #[test]
 fn u_mup_scales_as_its_code_does() {
     let expected = [

@@ -1,4 +1,4 @@
-//! Schemes that make branches small at the start, and those that know the width.
+//! Schemes that make branches small at the start, and schemes that depend on the width.
 
 use sigprop_stack::{Init, Named, Quantity, ScaleParameter, Stack};
 
@@ -110,7 +110,7 @@ fn learned_scales_start_where_they_are_said_to() {
     assert!(caveat("layerscale", &bare(24)).is_some());
 }
 
-/// Gains of all norms, by name.
+/// The gains of all norms, by name.
 fn gains(scheme: &str, architecture: &Architecture) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     stack(scheme, architecture).change(|named| {
@@ -152,7 +152,7 @@ fn zero_gain_is_that_of_the_last_norm() {
     assert!(caveat("zero-gain", &sized(64, 2)).is_some());
 }
 
-/// Blocks that start as identities hand everything on, forward and backward.
+/// Blocks that start as identities pass everything on unchanged, forward and backward.
 #[test]
 fn identities_are_predicted_as_identities() {
     let reordered = Architecture { norm_placement: NormPlacement::Reordered, ..sized(64, 4) };

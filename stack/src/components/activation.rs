@@ -43,7 +43,7 @@ pub enum Activation {
     Elu,
     /// φ(x) = s·x for x > 0, else s·α·(e^x − 1); s = 1.0507009873554805, α = 1.6732632423543772.
     Selu,
-    /// φ(x) = 0.8 x² + x/2 for x > 0, else 0.8 (e^x − 1 − x) + x/2: xIELU as it starts.
+    /// φ(x) = 0.8 x² + x/2 for x > 0, else 0.8 (e^x − 1 − x) + x/2: xIELU at initialisation.
     Xielu,
 }
 

@@ -1,4 +1,4 @@
-//! Multi-head softmax attention between the tokens of a sequence, or of two.
+//! Multi-head softmax attention between the tokens of one or two sequences.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +7,14 @@ use crate::{Node, Tensor};
 /// Multi-head softmax attention. Query, key and value are chains; their outputs are cut into heads.
 /// Output width: `n_heads` · `d_value`.
 ///
-/// Scores s_ab = cap(`scale` · q_a·k_b) + bias_ab for the keys b that `mask` lets query a see, weights
-/// A = dropout(softmax_b s), output Σ_b A_ab v_b.
+/// Scores s_ab = cap(`scale` · q_a·k_b) + bias_ab for the keys b that `mask` lets query a attend to, weights A =
+/// dropout(softmax_b s), output Σ_b A_ab v_b.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: usize,
-    /// Key and value heads; query head h uses key/value head ⌊h · `n_kv_heads` / `n_heads`⌋.
+    /// Number of key and value heads; query head h uses key/value head ⌊h · `n_kv_heads` / `n_heads`⌋.
     pub n_kv_heads: usize,
     /// Width of one head of queries and keys.
     pub d_head: usize,
@@ -22,31 +22,30 @@ pub struct Attention {
     pub d_value: usize,
     /// Factor on q·k; 1/√`d_head` for ordinary attention.
     pub scale: f64,
-    /// cap(s) = `softcap` · tanh(s/`softcap`); none: cap(s) = s.
+    /// cap(s) = `softcap` · tanh(s/`softcap`); `None`: cap(s) = s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softcap: Option<f64>,
-    /// Which keys a query sees.
+    /// The keys that a query attends to.
     #[serde(default)]
     pub mask: Mask,
-    /// What is added to scores.
+    /// Bias added to the scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias: Option<PositionBias>,
     /// Probability that an attention weight is zeroed.
     pub dropout_rate: f64,
-    /// Input to queries (width `n_heads` · `d_head`).
+    /// Chain from the input to the queries (width `n_heads` · `d_head`).
     pub query: Vec<Node>,
-    /// Input to keys (width `n_kv_heads` · `d_head`).
+    /// Chain from the input to the keys (width `n_kv_heads` · `d_head`).
     pub key: Vec<Node>,
-    /// Input to values (width `n_kv_heads` · `d_value`).
+    /// Chain from the input to the values (width `n_kv_heads` · `d_value`).
     pub value: Vec<Node>,
-    /// Index of the earlier stream whose output is the input of keys and values; none: the input of
-    /// the queries.
+    /// Index of the earlier stream whose output is the input of keys and values; `None`: the input of the queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<usize>,
 }
 
 impl Attention {
-    /// Ordinary attention: every query sees every key, scores are q·k/√`d_head`.
+    /// Ordinary attention: every query attends to every key, and scores are q·k/√`d_head`.
     pub fn plain(n_heads: usize, n_kv_heads: usize, d_head: usize, [query, key, value]: [Vec<Node>; 3]) -> Self {
         Self {
             n_heads,
@@ -66,25 +65,25 @@ impl Attention {
     }
 }
 
-/// The keys that query a sees: those from a − `before` to a + `after`; none: no limit.
+/// The keys that query a attends to: positions a − `before` to a + `after`; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mask {
-    /// How far a query looks back.
+    /// Number of positions before its own that a query attends to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<usize>,
-    /// How far a query looks ahead.
+    /// Number of positions after its own that a query attends to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<usize>,
 }
 
 impl Mask {
-    /// Every query sees every key.
+    /// Every query attends to every key.
     pub const FULL: Self = Self { before: None, after: None };
-    /// A query sees itself and what came before.
+    /// A query attends to its own position and to earlier ones.
     pub const CAUSAL: Self = Self { before: None, after: Some(0) };
 
-    /// The keys, of `n_keys`, that query `a` sees.
+    /// Returns the keys, of `n_keys`, that query `a` attends to.
     pub fn keys(&self, a: usize, n_keys: usize) -> std::ops::Range<usize> {
         let first = self.before.map_or(0, |before| a.saturating_sub(before)).min(n_keys);
         let last = self.after.map_or(n_keys, |after| a.saturating_add(after).saturating_add(1).min(n_keys));
@@ -92,13 +91,13 @@ impl Mask {
     }
 }
 
-/// What is added to the scores of a query a and a key b.
+/// Bias added to the score of a query a and a key b.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PositionBias {
     /// −`slopes`\[head\] · |a − b| (ALiBi).
     Alibi {
-        /// One per query head.
+        /// Slopes, one per query head.
         slopes: Vec<f64>,
     },
     /// A learned number per head and bucket of b − a (T5).
@@ -107,15 +106,15 @@ pub enum PositionBias {
         table: Tensor,
         /// Number of buckets.
         buckets: usize,
-        /// Distances beyond share the last bucket.
+        /// Distance from which on all keys share the last bucket.
         max_distance: usize,
-        /// Whether keys ahead have buckets of their own.
+        /// True if keys after the query have buckets of their own.
         bidirectional: bool,
     },
 }
 
 impl PositionBias {
-    /// T5's bucket of a key `offset` = b − a positions ahead: half of the buckets hold one distance each, the
+    /// Returns T5's bucket of a key `offset` = b − a positions ahead: half of the buckets hold one distance each, the
     /// others grow logarithmically up to `max_distance`.
     pub fn bucket(offset: i64, buckets: usize, max_distance: usize, bidirectional: bool) -> usize {
         let (count, base, distance) = if bidirectional {

@@ -1,16 +1,16 @@
-//! Chains on a common input, their outputs side by side in every head.
+//! Concatenation of the outputs of chains on a common input, head by head.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Node;
 
-/// Head h of the output is head h of every part, one after the other: the keys of latent attention.
+/// Head h of the output consists of head h of every part, one after the other, as in the keys of latent attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Concat {
-    /// Heads of the output.
+    /// Number of heads of the output.
     pub n_heads: usize,
-    /// What is put side by side.
+    /// The parts to concatenate.
     pub parts: Vec<ConcatPart>,
 }
 
@@ -18,7 +18,7 @@ pub struct Concat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConcatPart {
-    /// Whether all heads get the same features; otherwise the output is cut into heads.
+    /// True if all heads get the same features; otherwise the output of the part is cut into heads.
     pub shared: bool,
     /// The chain.
     pub body: Vec<Node>,

@@ -4,19 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::Tensor;
 
-/// y_a = Σ_k W_k x_(a·stride + k − padding) + b over k < `kernel`; tokens outside are zero.
+/// y_a = Σ_k W_k x_(a·stride + k − padding) + b over k < `kernel`; tokens outside the sequence are zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Convolution {
-    /// Features of x.
+    /// Number of features of x.
     pub fan_in: usize,
-    /// Features of y.
+    /// Number of features of y.
     pub fan_out: usize,
-    /// Positions a token of y sees.
+    /// Number of positions of x that a token of y reads.
     pub kernel: usize,
-    /// Positions of x per position of y.
+    /// Number of positions of x per position of y.
     pub stride: usize,
-    /// Zero tokens on either side.
+    /// Number of zero tokens added on either side.
     pub padding: usize,
     /// Shape `fan_out` × (`kernel` · `fan_in`).
     pub weight: Tensor,
@@ -26,7 +26,7 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// Tokens of y for `seq_len` tokens of x; 0 if the kernel does not fit.
+    /// Returns the number of tokens of y for `seq_len` tokens of x; 0 if the kernel does not fit.
     pub fn output_len(&self, seq_len: usize) -> usize {
         (seq_len + 2 * self.padding).checked_sub(self.kernel).map_or(0, |room| room / self.stride + 1)
     }

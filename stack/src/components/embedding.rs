@@ -1,14 +1,14 @@
-//! Where a stream starts: looked-up embeddings of random token ids, or Gaussian vectors.
+//! The source of a stream: embeddings of random token ids, or Gaussian vectors.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Tensor;
 
-/// What a stream starts with.
+/// The source of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Token ids, embedded.
+    /// Embeddings of token ids.
     Embedding(Embedding),
     /// Gaussian vectors.
     Gaussian(Gaussian),
@@ -30,17 +30,17 @@ impl Source {
 pub struct Embedding {
     /// Number of features of a token.
     pub width: usize,
-    /// How ids are drawn: independently at every position.
+    /// The distribution of the ids.
     pub ids: Ids,
     /// The summands.
     pub terms: Vec<EmbeddingTerm>,
 }
 
-/// Which ids a sequence holds.
+/// The distribution of the ids of a sequence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ids {
-    /// Drawn independently at every position.
+    /// Ids sampled independently at every position.
     PowerLaw(PowerLaw),
     /// Given sequences, all equally likely.
     Given(GivenIds),
@@ -85,7 +85,7 @@ impl PowerLaw {
         weights.into_iter().map(|weight| weight / total).collect()
     }
 
-    /// Probability that `count` positions carry the same id: Σ p^count.
+    /// Probability that `count` positions have the same id: Σ p^count.
     pub fn repeat_probability(&self, count: i32) -> f64 {
         // Smallest first, so that 10^5 terms lose no digits.
         let weights = (1..=self.vocab_size).rev().map(|rank| self.weight(rank));
@@ -94,7 +94,7 @@ impl PowerLaw {
         repeated / total.powi(count)
     }
 
-    /// rank^−exponent; of Zipf's law, which most networks are asked about, without the power.
+    /// rank^−exponent, without the power function for Zipf's law, the usual case.
     fn weight(&self, rank: usize) -> f64 {
         if (self.exponent - 1.0).abs() < f64::EPSILON { 1.0 / rank as f64 } else { (rank as f64).powf(-self.exponent) }
     }
@@ -127,7 +127,7 @@ pub enum EmbeddingTerm {
         /// Rows of the table.
         rows: usize,
     },
-    /// Two segments, split at a position drawn uniformly from 0 ..= `seq_len` per sequence.
+    /// Two segments, split at a position sampled uniformly from 0 ..= `seq_len` per sequence.
     Segment {
         /// Shape 2 × width.
         table: Tensor,
@@ -163,7 +163,7 @@ pub struct Gaussian {
     pub correlation: f64,
 }
 
-/// Whether it need not be said.
+/// Returns true if the mean is zero and need not be written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_zero(mean: &f64) -> bool {
     mean.abs() <= 0.0

@@ -6,28 +6,28 @@ use crate::{Node, Tensor};
 
 /// y = `scale` · Σ_e w_e(x) expert_e(x) over the `top_k` experts with the largest router scores.
 ///
-/// All experts are `expert` with weights of their own: a tensor in it stands for `n_experts` of its
-/// shape.
+/// All experts have the structure of `expert` and weights of their own: a tensor in it represents `n_experts` tensors
+/// of its shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
-    /// How many experts there are.
+    /// Number of experts.
     pub n_experts: usize,
-    /// How many a token goes to.
+    /// Number of experts that a token goes to.
     pub top_k: usize,
-    /// From scores to weights.
+    /// The function from scores to weights.
     pub weighting: Weighting,
-    /// Whether the weights of the chosen experts are divided by their sum.
+    /// True if the weights of the chosen experts are divided by their sum.
     pub normalised: bool,
     /// Factor on the sum.
     pub scale: f64,
     /// Scores are `router` · x; shape `n_experts` × width.
     pub router: Tensor,
-    /// An expert.
+    /// The chain of an expert.
     pub expert: Vec<Node>,
 }
 
-/// From router scores to weights.
+/// The function from router scores to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weighting {

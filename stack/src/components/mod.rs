@@ -1,5 +1,5 @@
-//! What each component is. One file per component; the same word names its rule, its sampled layer
-//! and their twin test.
+//! The description of each component. One file per component; the same word names its rule, its sampled layer and their
+//! twin test.
 
 mod activation;
 mod attention;
@@ -33,8 +33,8 @@ pub use sum::{Branch, ScaleParameter, Sum};
 
 use serde::{Deserialize, Serialize};
 
-/// A component with one input. All but [`Convolution`], [`Prepend`] and BatchNorm act on single tokens, all but
-/// [`Rotary`] and positions on every token alike.
+/// A component with one input. All but [`Convolution`], [`Prepend`] and BatchNorm act on single tokens. All but
+/// [`Rotary`] and embeddings of positions act on every token in the same way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {
@@ -50,10 +50,10 @@ pub enum Component {
     Scale(Scale),
     /// Rotation of pairs of features by an angle that grows with the position.
     Rotary(Rotary),
-    /// An embedding that is added behind the source: of positions, behind a projection.
+    /// An embedding that is added after the source, such as embeddings of positions after a projection.
     Embedding(EmbeddingTerm),
     /// A convolution over positions.
     Convolution(Convolution),
-    /// One more token before all others.
+    /// A learned token before all others.
     Prepend(Prepend),
 }

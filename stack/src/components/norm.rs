@@ -1,10 +1,10 @@
-//! Normalisation over the features of a token or over a batch, and what stands in its place.
+//! Normalisation over the features of a token or over a batch, and the functions that replace it.
 
 use super::{Activation, Component, Scale};
 use crate::Init;
 use serde::{Deserialize, Serialize};
 
-/// What is subtracted and divided by.
+/// The kind of normalisation, or the function in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormKind {
@@ -12,9 +12,9 @@ pub enum NormKind {
     LayerNorm,
     /// y = gain x / √(mean x² + eps).
     RmsNorm,
-    /// y = gain (x − m)/√(v + eps), m and v the mean and the variance of one feature over all tokens, which are a batch.
+    /// y = gain (x − m)/√(v + eps), m and v the mean and variance of one feature over all tokens, which are a batch.
     BatchNorm {
-        /// Whether gradients go through m and v; they are constants in evaluation.
+        /// True if gradients go through m and v; in evaluation m and v are constants.
         training: bool,
     },
     /// y = gain tanh(alpha x): dynamic tanh, entry by entry; eps is 0.
@@ -30,7 +30,7 @@ pub enum NormKind {
 }
 
 impl NormKind {
-    /// Whether biases go with the gains.
+    /// Returns true if norms of this kind have biases besides gains.
     pub fn has_biases(self) -> bool {
         match self {
             Self::LayerNorm | Self::BatchNorm { .. } | Self::Dyt { .. } | Self::Derf { .. } => true,
@@ -38,7 +38,7 @@ impl NormKind {
         }
     }
 
-    /// The function of every entry where nothing is divided by, and the factor on its argument.
+    /// Returns the function of every entry and the factor on its argument; `None` for kinds that divide by a statistic.
     pub fn pointwise(self) -> Option<(Activation, f64)> {
         match self {
             Self::LayerNorm | Self::RmsNorm | Self::BatchNorm { .. } => None,
@@ -48,16 +48,16 @@ impl NormKind {
     }
 }
 
-/// LayerNorm, RMSNorm, BatchNorm or what stands in their place. Gains have one common size, biases are drawn like those of a linear map
-/// and zero unless a checkpoint has others.
+/// LayerNorm, RMSNorm, BatchNorm or a function in their place. All gains have one common value. Biases are sampled like
+/// the biases of a linear map, and are zero unless a checkpoint has others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Norm {
-    /// Which one.
+    /// The kind of norm.
     pub kind: NormKind,
-    /// Added under the root.
+    /// The ε that is added under the root.
     pub eps: f64,
-    /// Size of every gain.
+    /// Value of every gain.
     pub gain: f64,
     /// Distribution of the biases, one per feature and common to all tokens: y + b.
     #[serde(default = "Init::zero", skip_serializing_if = "Init::is_zero")]
@@ -68,24 +68,24 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// With gains of 1 and no biases, over all features.
+    /// A norm over all features with gains of 1 and no biases.
     pub fn plain(kind: NormKind, eps: f64) -> Self {
         Self { kind, eps, gain: 1.0, bias: Init::Zero, groups: 1 }
     }
 
-    /// The norm and its biases apart, if it has any but zeros.
+    /// Returns the norm without its biases, and their distribution; `None` if all biases are zero.
     pub fn biased(&self) -> Option<(Self, Init)> {
         (!self.bias.is_zero()).then_some((Self { bias: Init::Zero, ..*self }, self.bias))
     }
 
-    /// What the norm without its biases is made of where nothing is divided by: alpha, a function, the gains.
+    /// Returns the steps of a norm by a function, without its biases: alpha, the function and the gains; else `None`.
     pub fn steps(&self) -> Option<[Component; 3]> {
         let scale = |factor| Component::Scale(Scale { factor });
         let (function, alpha) = self.kind.pointwise()?;
         Some([scale(alpha), Component::Activation(function), scale(self.gain)])
     }
 
-    /// Whether every feature has a gain of its own, not one that groups share.
+    /// Returns true if every feature has a gain of its own, not one that groups share.
     pub fn has_own_gains(&self) -> bool {
         self.groups == 1
     }

@@ -8,6 +8,6 @@ use crate::Node;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Product {
-    /// The factors; all of one width.
+    /// The factors, all of the same width.
     pub factors: Vec<Vec<Node>>,
 }

@@ -6,6 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scale {
-    /// What every entry is multiplied by.
+    /// Factor on every entry.
     pub factor: f64,
 }

@@ -9,7 +9,7 @@ use crate::Node;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sum {
-    /// The terms; all of one width.
+    /// The terms, all of the same width.
     pub branches: Vec<Branch>,
 }
 
@@ -19,12 +19,12 @@ pub struct Sum {
 pub struct Branch {
     /// Factor on the branch's output.
     pub scale: f64,
-    /// The kind of parameter that this factor is, if it is one.
+    /// The role of this factor in training.
     #[serde(default, skip_serializing_if = "ScaleParameter::is_constant")]
     pub scale_parameter: ScaleParameter,
     /// Stochastic depth: probability that the branch is dropped for a whole sequence.
     pub drop_rate: f64,
-    /// Empty for a skip connection.
+    /// The chain of the branch; empty for a skip connection.
     pub body: Vec<Node>,
 }
 
@@ -35,7 +35,7 @@ impl Branch {
     }
 }
 
-/// How training sees the factor on a branch.
+/// The role of the factor on a branch in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleParameter {
@@ -49,7 +49,7 @@ pub enum ScaleParameter {
 }
 
 impl ScaleParameter {
-    /// Returns whether training leaves the factor as it is.
+    /// Returns true if training leaves the factor as it is.
     pub fn is_constant(&self) -> bool {
         *self == Self::Constant
     }

@@ -1,4 +1,4 @@
-//! Tables of the networks in `data/measured/commands.csv`, which the command itself describes.
+//! Tables of the networks in `data/measured/commands.csv`, which lists the flags of the command for each network.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ struct Command {
     flags: String,
 }
 
-/// A row of what `validate --observed` says.
+/// A row of the output of `validate --observed`.
 #[derive(Clone, Deserialize)]
 struct Row {
     site: String,
@@ -32,14 +32,14 @@ struct Row {
 }
 
 impl Row {
-    /// Whether the site is on the stream, not inside a block.
+    /// Returns true if the site is on the stream, not inside a block.
     fn is_on_stream(&self) -> bool {
         let inside = self.site.strip_prefix("blocks.").unwrap_or_default();
         !inside.contains('.')
     }
 }
 
-/// The cases of a table that were measured, and what is said of each.
+/// The measured cases of a table, each with the rows that compare it with the prediction.
 fn compared(table: &str) -> Vec<(String, Vec<Row>)> {
     let mut commands = csv::Reader::from_path(path("commands.csv")).expect("the list of commands");
     let commands: Vec<Command> = commands.deserialize().collect::<Result<_, _>>().expect("rows of commands");
@@ -68,7 +68,7 @@ fn beside(command: &Command, network: &Network) -> Vec<Row> {
     csv::Reader::from_reader(&output.stdout[..]).deserialize().collect::<Result<_, _>>().expect("rows of comparisons")
 }
 
-/// What a line of the table of narrow encoders is of.
+/// The line that a row belongs to in the table of narrow encoders; `None` if the row is not in the table.
 fn kind(row: &Row) -> Option<&'static str> {
     Some(match (row.quantity.as_str(), row.is_on_stream()) {
         ("grad_variance", true) => "gradients of the stream",
@@ -85,7 +85,7 @@ fn kind(row: &Row) -> Option<&'static str> {
     })
 }
 
-/// Fifteen narrow encoders, root mean squares.
+/// Checks the table of fifteen narrow encoders: root mean squares of errors and z-scores.
 #[test]
 fn narrow() {
     let rows: Vec<Row> = compared("narrow").into_iter().flat_map(|(_, rows)| rows).collect();
@@ -102,7 +102,7 @@ fn narrow() {
     let mut table = Table::new(&["what", "numbers", "median standard error", "error", "z"]);
     for name in kinds {
         let chosen: Vec<&Row> = rows.iter().filter(|row| row.z.is_some() && kind(row) == Some(name)).collect();
-        // Of correlations the difference, of others the share.
+        // Errors of correlations are differences, all others are relative.
         let unit = |row: &Row| if name.contains("correlations") { 1.0 } else { row.observed };
         let square = |of: &dyn Fn(&Row) -> f64| chosen.iter().map(|row| of(row).powi(2)).sum::<f64>();
         let mean_square = |of: &dyn Fn(&Row) -> f64| (square(of) / chosen.len() as f64).sqrt();
@@ -120,7 +120,7 @@ fn narrow() {
     table.check("narrow");
 }
 
-/// Standard deviations over initialisations: the worst site of every network.
+/// Checks a table of standard deviations over initialisations: the largest error among the sites of every network.
 fn spread(name: &str, networks: &[(String, Vec<Row>)]) {
     let mut table = Table::new(&["network", "forward: worst", "backward: worst"]);
     for (case, rows) in networks {
@@ -144,7 +144,7 @@ fn spread_of_residual_mlps() {
     spread("residual-spread", &compared("residual-spread"));
 }
 
-/// The worst of both input correlations.
+/// The table has the larger error of the two input correlations.
 #[test]
 fn spread_of_mlps() {
     let mut networks: Vec<(String, Vec<Row>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Measurements of many networks in one file: a blank field repeats the line above.
+//! Measurements of many networks in one file. A blank field repeats the line above.
 
 use csv::{Reader, StringRecord};
 use sigprop::agreement::Observation;
@@ -6,15 +6,15 @@ use sigprop::agreement::read_observations;
 
 use super::path;
 
-/// One network of a file, and what was observed of it.
+/// One network of a file, with its observations.
 pub(super) struct Network {
     pub(super) case: String,
-    /// Lines with a header, as `--observed` reads them.
+    /// Lines with a header, in the format that `--observed` reads.
     pub(super) text: String,
 }
 
 impl Network {
-    /// All of a file, in its order.
+    /// Reads all networks of a file, in its order.
     pub(super) fn all(file: &str) -> Vec<Self> {
         let mut reader = Reader::from_path(path(file)).expect("a file of measurements");
         let header = reader.headers().expect("a header").clone();

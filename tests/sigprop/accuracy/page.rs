@@ -2,13 +2,14 @@
 
 use std::{env, fs, path::Path, sync::Mutex};
 
-/// Where tables stand: those that are complete, and those whose measurements are still to come.
+/// Pages with tables: first the complete ones, then those whose measurements are still to come.
 const PAGES: [&str; 2] = ["docs/accuracy.md", "data/measured/README.md"];
-/// Figures may differ by this share, or by one in their last place: processors differ in their last bits.
+/// Figures may differ by this relative amount, or by one in their last place, because processors differ in their last
+/// bits.
 const SLACK: f64 = 0.02;
 const END: &str = "<!-- end -->";
 
-/// Tests write one after the other.
+/// A lock, so that tests write one after the other.
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// A table in Markdown.
@@ -32,12 +33,12 @@ impl Table {
         self.0 += "|\n";
     }
 
-    /// Fails where the table of this name on its page is another one, or writes it.
+    /// Fails if the page has another table under this name. With `SIGPROP_ACCURACY=write` it writes the table instead.
     pub(crate) fn check(&self, name: &str) {
         self.compare(name, false);
     }
 
-    /// Fails where rows of this table are not in the table of this name.
+    /// Fails if rows of this table are missing from the table with this name on the page.
     pub(super) fn check_part(&self, name: &str) {
         self.compare(name, true);
     }
@@ -77,7 +78,7 @@ impl Table {
     }
 }
 
-/// Pairs of lines that are not the same but for the slack of figures.
+/// Pairs of lines that differ by more than the slack of figures.
 fn differences(shown: &[&str], got: &[&str]) -> Vec<String> {
     let places = 0..shown.len().max(got.len());
     let pairs = places.map(|place| [shown, got].map(|lines| lines.get(place).copied().unwrap_or_default()));
@@ -89,7 +90,7 @@ fn alike(shown: &str, got: &str) -> bool {
     shown.len() == got.len() && shown.iter().zip(got).all(|(shown, got)| *shown == got || close(shown, got))
 }
 
-/// Whether both are figures, and nearly the same.
+/// Returns true if both are figures and nearly equal.
 fn close(shown: &str, got: &str) -> bool {
     let (Ok(before), Ok(now)) = (shown.parse::<f64>(), got.parse::<f64>()) else { return false };
     let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());

@@ -1,5 +1,5 @@
 //! Ordered pairs of components between a linear map and a norm, measured at widths 24, 48 and 96. The expansion in
-//! 1/width leaves out terms of second order, which decrease by four where the width doubles.
+//! 1/width leaves out terms of second order, which decrease by a factor of four when the width doubles.
 //!
 //! `data/measured/pairs.py` measures the same stacks.
 
@@ -19,16 +19,16 @@ const TOKENS: usize = 6;
 const INPUT_CORRELATION: f64 = 0.3;
 const GRADIENT_CORRELATION: f64 = 0.5;
 
-/// An error is significant where it is larger than this and than so many standard errors.
+/// An error is significant if it is larger than this and than `LARGEST_Z` standard errors.
 const SIGNIFICANT: f64 = 0.01;
 const LARGEST_Z: f64 = 8.0;
-/// The factor by which an error of second order decreases from a width to the double one, at least: four but for terms of
-/// third order.
+/// The smallest factor by which an error of second order decreases when the width doubles: four, but for terms of third
+/// order.
 const DECREASE: f64 = 3.0;
-/// Standard errors of the error at the double width that count as noise.
+/// This number of standard errors at the double width counts as noise.
 const NOISE: f64 = 3.0;
 
-/// Pairs with errors that do not decrease, and how many of their numbers have one. The list may only shrink.
+/// Pairs with errors that do not decrease, and the number of these errors. The list may only shrink.
 const KNOWN: &[(&str, usize)] = &[
     ("ln-relu", 9),
     ("ln-gelu", 8),
@@ -96,7 +96,7 @@ const KINDS: [Kind; 10] = [
     ("sum", |name, width| residual(name, [1.0, 1.0], 0.0, vec![map(&format!("{name}m"), width, [None, None])])),
 ];
 
-/// A linear map with a bias of a standard deviation, or with standardised rows of a length.
+/// A linear map, optionally with a bias of this standard deviation or with standardised rows of this length.
 fn map(name: &str, width: usize, [bias, standardised]: [Option<f64>; 2]) -> Node {
     let weight = tensor(&format!("{name}.weight"), (width as f64).powf(-0.5));
     let bias = bias.map(|std| tensor(&format!("{name}.bias"), std));
@@ -116,14 +116,14 @@ fn stack([first, second]: [Kind; 2], width: usize) -> Stack {
     Stack::new("pair", vec![stream], GradientSeed { stream: 0, correlation: GRADIENT_CORRELATION })
 }
 
-/// All cells of a pair at one width.
+/// Compares all cells of a pair at one width, by site and quantity.
 fn compared(kinds: [Kind; 2], width: usize, measured: &Network) -> HashMap<(String, Compared), Comparison> {
     let predicted = predict(&stack(kinds, width), Sites::All).expect("the stack is valid").table;
     let cells = compare_observations(&predicted, &measured.observations()).expect("the same sites");
     cells.into_iter().map(|cell| ((cell.site.clone(), cell.quantity), cell)).collect()
 }
 
-/// Whether an error is significant at one width and too large at the double one for second order.
+/// Returns true if an error is significant at one width and too large for second order at the double width.
 fn stays([narrow, wide]: [&Comparison; 2]) -> bool {
     let (Some(error), Some(z), Some(next)) = (narrow.relative_error, narrow.z, wide.relative_error) else {
         return false;

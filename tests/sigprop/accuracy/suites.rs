@@ -14,10 +14,10 @@ use sigprop_stack::Quantity;
 use super::page::Table;
 use super::{path, percent, percentile};
 
-/// |relative error| and |z| above these together are off.
+/// A cell counts as off if both |relative error| and |z| exceed these.
 const OFF: (f64, f64) = (0.05, 5.0);
 
-/// A suite, predicted now, beside what was measured.
+/// A suite as it is predicted now, with its measurements.
 struct Measured {
     cases: Vec<Case>,
     predicted: Vec<Predicted>,
@@ -25,7 +25,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Of these groups; of all if there are none.
+    /// Predicts the cases of these groups, or of all groups if none are given, and reads their measurements.
     fn new(suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
         let mut cases = suite.cases(false, seed);
         cases.retain(|case| groups.is_empty() || groups.contains(&case.group));
@@ -40,7 +40,7 @@ impl Measured {
         score(&self.cases, &self.predicted, slice::from_ref(&self.run), &self.run)
     }
 
-    /// Cells that tell something: not those that are zero, as predicted.
+    /// Cells that carry information. Cells that are predicted and measured as zero do not.
     fn cells(&self) -> impl Iterator<Item = &Comparison> {
         let is_told =
             |row: &&Comparison| !row.predicted.is_zero() || row.relative_error.is_none_or(|error| error != 0.0);
@@ -48,7 +48,7 @@ impl Measured {
     }
 }
 
-/// Whole encoders, quantity by quantity: of the cells whose standard error is small.
+/// Whole encoders, quantity by quantity. Only cells with a small standard error count.
 #[test]
 fn encoders() {
     let measured = Measured::new(Suite::Models, 0, &[], &path("models.csv"));
@@ -80,7 +80,7 @@ fn encoders() {
     table.check("encoders");
 }
 
-/// Components beside the published percentiles.
+/// Components compared with the published percentiles.
 #[test]
 fn components() {
     let measured = Measured::new(Suite::Components, 0, &[], &path("components.csv"));
@@ -99,7 +99,7 @@ fn components() {
     for line in measured.lines() {
         let figures = [line.fit.p50, line.fit.p90, line.fit.p99, line.noise.map(|noise| noise[0])];
         let figures = figures.map(|share| format!("{:.2}", 100.0 * share.expect("cells")));
-        // Rounded to what is printed there.
+        // Rounded to the published digits.
         let published =
             line.published.expect("a published line").map(|share| ((share * 1e9).round() / 1e7).to_string());
         let names = [line.group, line.quantity.to_owned()];
@@ -108,7 +108,7 @@ fn components() {
     table.check("components");
 }
 
-/// Attention from flat to condensed.
+/// Attention from flat to condensed rows.
 #[test]
 fn attention() {
     let measured = Measured::new(Suite::Attention, 0, &[], &path("attention.csv"));
@@ -121,7 +121,7 @@ fn attention() {
     table.check("attention");
 }
 
-/// The seeds of random networks that were measured.
+/// The seeds of the random networks that were measured.
 fn seeds() -> Vec<u64> {
     let files = fs::read_dir(path("random")).expect("measurements of random networks");
     let stem = |file: fs::DirEntry| file.path().file_stem().and_then(|stem| stem.to_str()?.parse().ok());
@@ -130,7 +130,7 @@ fn seeds() -> Vec<u64> {
     seeds
 }
 
-/// Networks drawn at random, of several seeds and of these kinds, or of all.
+/// The table of randomly drawn networks of several seeds, for these kinds or for all if none are given.
 fn random(seeds: &[u64], groups: &[&str]) -> Table {
     let of = |&seed| Measured::new(Suite::Random, seed, groups, &path(&format!("random/{seed}.csv")));
     let measured: Vec<Measured> = seeds.iter().map(of).collect();

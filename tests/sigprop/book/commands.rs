@@ -1,10 +1,10 @@
-//! The commands of the pages, run as a reader would, and their output beside what the page shows.
+//! Runs the commands of the pages as a reader would, and compares their output with the page.
 //!
-//! In a block `sh` every line with the word `sigprop` is run, in one folder per page, by `sh`; the last one exits with
-//! the status that the block says (`sh (exit=1)`), all others with 0. A block `text` right behind is the output of the
-//! last one, standard error after standard output; `…` stands for what is left out. A block that says `(file=NAME)` is
-//! that file from there on. What every page takes for granted is on the [`desk`]. The commands of a block that says
-//! `(not run)`, measurements of minutes to hours, must be such that sigprop would take them.
+//! In a block `sh` every line with the word `sigprop` is run by `sh`, in one folder per page. The last line exits with
+//! the status that the block gives (`sh (exit=1)`), all others with 0. A block `text` directly after it is the output
+//! of the last line, standard error after standard output; `…` marks an omission. A block with `(file=NAME)` is that
+//! file from there on. Files that every page may use are in the folder of [`desk`]. The commands of a block with `(not
+//! run)` take minutes to hours; sigprop must accept their command lines.
 //!
 //! `SIGPROP_BOOK=write` writes the outputs anew.
 
@@ -22,11 +22,11 @@ use super::output::{is_shown, renew, text};
 use super::{Page, ROOT};
 use crate::command_line::undisturbed;
 
-/// A small GPT-2.
+/// The config of a small GPT-2.
 const CONFIG: &str = r#"{"model_type": "gpt2", "n_layer": 12, "n_embd": 64, "n_head": 4, "n_positions": 64,
     "vocab_size": 500}"#;
 
-/// What was found on a page, and the page with its outputs written anew.
+/// The errors that were found on a page, and the page with its outputs written anew.
 struct Followed {
     wrong: Vec<String>,
     renewed: String,
@@ -97,7 +97,8 @@ fn follow(page: &Page) -> Followed {
     followed
 }
 
-/// A folder with what a reader has: a config, the same in a model's folder, ids, a text, the data of the repository.
+/// A folder with the files of a reader: a config, the same config in a model's folder, ids, a text, the data of the
+/// repository.
 fn desk() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name| folder.path().join(name);
@@ -118,8 +119,8 @@ fn run(folder: &TempDir, command: &str) -> Output {
     shell.env("PATH", format!("{}:{path}", program.display())).output().expect("the shell starts")
 }
 
-/// Has sigprop read the command lines of a script and go no further: that it does before it reads settings, here ones
-/// that nobody can read.
+/// Makes sigprop parse the command lines of a script without running them: it parses before it reads settings, which
+/// are unreadable here.
 fn read(folder: &TempDir, script: &str) -> Output {
     const ONLY_READ: &str = r#"
         sigprop() {
@@ -133,7 +134,7 @@ fn read(folder: &TempDir, script: &str) -> Output {
     run(folder, &format!("{ONLY_READ}\n{script}"))
 }
 
-/// The tests above would see it.
+/// The tests above detect errors.
 #[test]
 fn pages_that_lie_are_found() {
     let page = |text: &str| Page { path: "lies.md".into(), text: text.to_owned() };
@@ -150,7 +151,7 @@ fn pages_that_lie_are_found() {
     assert_eq!(["sigprop validate --suite components", "cargo bench", loops].map(not_run), [0; 3]);
     assert_eq!(not_run("sigprop validate --replicate 2"), 1);
     assert_eq!(not_run("for n in 1 two; do sigprop predict --layers $n; done"), 1);
-    // Flags that do not go together.
+    // These flags exclude each other.
     assert_eq!(not_run("sigprop validate --suite components --plot suite.svg\nsigprop --version"), 1);
     let renewed =
         follow(&page("```sh\nsigprop explain lecun\n```\n```text\nRule\n…\n  weights N(0, 2)\n…\n```\n")).renewed;

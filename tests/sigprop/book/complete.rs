@@ -1,4 +1,4 @@
-//! What the book must have a place for.
+//! The subjects that must have a place in the book.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -21,7 +21,7 @@ fn all_pages_are_among_its_contents() {
 fn all_code_in_rust_is_tested() {
     let tested = fs::read_to_string(Path::new(ROOT).join("src/lib.rs")).expect("a file");
     for page in Page::all() {
-        // Excerpts of examples are compared with them.
+        // These pages are excerpts of examples, and another test compares them.
         if page.example().is_some() {
             continue;
         }

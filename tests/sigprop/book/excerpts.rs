@@ -1,8 +1,8 @@
-//! Code of pages that have an example of their name: excerpts of it.
+//! Code on a page that has an example of the same name must be an excerpt of the example.
 
 use super::Page;
 
-/// Lines that are not empty, without their indentation.
+/// The lines that are not empty, without their indentation.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }

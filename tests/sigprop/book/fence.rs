@@ -1,4 +1,4 @@
-//! Blocks of code.
+//! Fenced blocks of code.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use super::Page;
 
 /// A fenced block of code.
 pub(super) struct Fence {
-    /// Its language, then what whoever highlights code passes over: `(key=value)` or `(word)`.
+    /// The language, then a note that syntax highlighters ignore: `(key=value)` or `(word)`.
     info: String,
     pub(super) text: String,
-    /// Where `text` is in the page.
+    /// The byte range of `text` in the page.
     pub(super) range: Range<usize>,
 }
 
@@ -40,7 +40,7 @@ impl Fence {
         self.info.split_whitespace().next().unwrap_or_default()
     }
 
-    /// What it says in parentheses.
+    /// The note in parentheses; `None` if there is none.
     pub(super) fn note(&self) -> Option<&str> {
         self.info.split_once('(')?.1.strip_suffix(')')
     }
@@ -49,7 +49,7 @@ impl Fence {
         self.note()?.strip_prefix(key)?.strip_prefix('=')
     }
 
-    /// Its lines that run sigprop, comments taken off, lines that go on put together.
+    /// The lines that run sigprop, without comments. Continued lines are joined.
     pub(super) fn commands(&self) -> Vec<String> {
         let text = self.text.replace("\\\n", " ").replace("cargo run --release --", "sigprop");
         let lines = text.lines().map(|line| line.split(" #").next().unwrap_or_default().trim());

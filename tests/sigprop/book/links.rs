@@ -1,4 +1,4 @@
-//! Where pages point.
+//! Links and file names on the pages.
 
 use std::{
     collections::BTreeSet,
@@ -11,12 +11,12 @@ use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::{Page, ROOT, anchor};
 
-/// Folders of the repository that pages name files of.
+/// Folders of the repository whose files are named on pages.
 const FOLDERS: [&str; 10] =
     [".ci/", "benches/", "data/", "docs/", "examples/", "fuzz/", "src/", "stack/", "tests/", "validate/"];
 
 impl Page {
-    /// The anchors of its headings.
+    /// The anchors of the headings.
     fn anchors(&self) -> BTreeSet<String> {
         let (mut anchors, mut heading): (BTreeSet<String>, Option<String>) = (BTreeSet::new(), None);
         for (event, _) in self.events() {
@@ -30,7 +30,7 @@ impl Page {
         anchors
     }
 
-    /// Links and pictures to places in the repository, and where in the page they stand.
+    /// Links and pictures that point into the repository, each with its place on the page.
     pub(super) fn links(&self) -> Vec<(String, String)> {
         let target = |(event, range): (Event<'_>, Range<usize>)| match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
@@ -42,7 +42,7 @@ impl Page {
     }
 }
 
-/// Whether the path goes up from where it starts.
+/// Returns true if the path leaves the folder where it starts.
 fn leaves(path: &Path) -> bool {
     let mut depth = 0;
     path.components().any(|part| {
@@ -74,7 +74,7 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Files that pages name as code, without a link, but for those that are made.
+/// Checks files that pages name as code, without a link. Files that are built are left out.
 #[test]
 fn named_files_are_there() {
     let made = fs::read_to_string(Path::new(ROOT).join(".gitignore")).expect("a file");

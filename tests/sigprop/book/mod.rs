@@ -1,4 +1,4 @@
-//! The pages, README and the book in docs/: what they say is run, where they point is looked up.
+//! Tests of the pages, README and the book in docs/: their commands are run, and their links are followed.
 
 #[cfg(unix)]
 mod commands;
@@ -25,13 +25,13 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A Markdown file of the repository.
 struct Page {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     path: PathBuf,
     text: String,
 }
 
 impl Page {
-    /// All there are, in the order of their paths.
+    /// Reads all pages, in the order of their paths.
     fn all() -> Vec<Self> {
         let mut pages = Vec::new();
         collect(Path::new(""), false, &mut pages);
@@ -50,13 +50,13 @@ impl Page {
         Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter()
     }
 
-    /// The example of its name.
+    /// The text of the example with the name of the page; `None` if there is none.
     fn example(&self) -> Option<String> {
         let name = self.path.with_extension("rs");
         fs::read_to_string(Path::new(ROOT).join("examples").join(name.file_name()?)).ok()
     }
 
-    /// Place and line of what is at this byte.
+    /// The file and line of a byte of the page.
     fn place(&self, byte: usize) -> String {
         let line = 1 + self.text[..byte].matches('\n').count();
         format!("{}:{line}", self.path.display())
@@ -75,7 +75,7 @@ fn collect(folder: &Path, below: bool, pages: &mut Vec<Page>) {
     }
 }
 
-/// The anchor of a heading, as GitHub and mdBook make it.
+/// The anchor that GitHub and mdBook give a heading.
 pub(crate) fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
     kept.map(|char| if char == ' ' { '-' } else { char.to_ascii_lowercase() }).collect()

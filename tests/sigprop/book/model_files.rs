@@ -1,8 +1,8 @@
 //! The reference page of model files: its tables come from the code, its examples are assembled.
 //!
-//! Topics, keys of a table and examples are written by hand in `docs/model-files.md`. Type, default and meaning of a key
-//! are its type, its value in the default architecture and the comment at its field; tables of words are the comments at
-//! the variants of their enum. `SIGPROP_BOOK=write` writes them anew. A key without a row fails.
+//! Topics, the choice of keys and examples are written by hand in `docs/model-files.md`. The type and the comment of a
+//! key are those of its field, and its default is its value in the default architecture. Tables of words are the
+//! comments on the variants of their enum. `SIGPROP_BOOK=write` writes them anew. A key without a row fails.
 
 mod effects;
 mod examples;
@@ -19,19 +19,19 @@ use source::{Field, Source};
 
 const PATH: &str = "docs/model-files.md";
 
-/// Head of a table of keys.
+/// The header line of a table of keys.
 const KEYS: &str = "| key | type | default | meaning | example |";
 
-/// A key of a model file, a key of a nested table with the path to it.
+/// A key of a model file. The path of a key in a nested table includes the path of the table.
 struct Key {
     path: String,
     field: Field,
-    /// Its value where a file leaves it out; `None` where no file may.
+    /// The value that is used if a file omits the key; `None` if the key is required.
     default: Option<Value>,
 }
 
 impl Key {
-    /// Every key, in the order of the code.
+    /// Reads every key, in the order of the code.
     fn all(source: &Source, page: &str) -> Vec<Self> {
         let default = serde_json::to_value(Architecture::default()).expect("an architecture is plain data");
         let top = source.structure("pub struct Architecture");
@@ -48,7 +48,7 @@ impl Key {
             fields.map(move |field| (parent, field)).map(|(parent, field)| {
                 let path = format!("{parent}.{}", field.name);
                 let default = match parent {
-                    // The names in it are free, and each of its keys may be left out.
+                    // The names in this table are free, and each of its keys may be omitted.
                     "init.*" => Some(Value::Null),
                     _ => examples::nested_default(page, parent, &field.name),
                 };
@@ -59,7 +59,7 @@ impl Key {
         top.into_iter().map(key).chain(below).collect()
     }
 
-    /// Its row of a table.
+    /// The row of the key in a table, with this example.
     fn row(&self, example: &str) -> String {
         let default = match &self.default {
             None => "required".to_owned(),
@@ -71,7 +71,7 @@ impl Key {
     }
 }
 
-/// A type of Rust as a user of model files knows it.
+/// The words for a Rust type on the page.
 fn written_type(name: &str) -> String {
     let inside = |outer: &str| name.strip_prefix(outer)?.strip_suffix('>');
     if let Some(name) = inside("Option<").or(inside("Box<")) {
@@ -104,7 +104,7 @@ fn plural(name: &str) -> &'static str {
     }
 }
 
-/// Cells of a row of a table.
+/// The cells of a row of a table.
 fn cells(line: &str) -> Vec<&str> {
     let inside = line.trim().trim_start_matches('|').trim_end_matches('|');
     inside.split('|').map(str::trim).collect()
@@ -115,7 +115,7 @@ fn key_of(line: &str) -> Option<&str> {
     cells(line).first()?.strip_prefix('`')?.strip_suffix('`')
 }
 
-/// The page with the tables as the code has them, and the problems that only a person can mend.
+/// The page with its tables as the code defines them, and the problems that a person has to fix.
 fn renewed(text: &str, keys: &[Key], source: &Source) -> (String, Vec<String>) {
     let (mut lines, mut problems, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     let mut rest = text.lines().peekable();

@@ -1,16 +1,17 @@
-//! What a command puts out, and what of it a page shows.
+//! The output of a command, and the excerpt of it on a page.
 
 use std::{fmt::Write as _, process::Output};
 
 use strsim::normalized_levenshtein;
 
-/// What stands for lines, or the end of one, that are left out.
+/// The mark for omitted lines, or for the omitted end of a line.
 const LEFT_OUT: &str = "…";
 
-/// Of two lines that are alike the nearer one is meant: what a line's distance counts beside a likeness of at most 1.
+/// The weight of a line's distance against the similarity, which is at most 1: of two similar lines the nearer one is
+/// chosen.
 const NEARNESS: f64 = 0.005;
 
-/// Standard output and error, without blanks at the ends of lines.
+/// Standard output, then standard error, without blanks at the ends of lines.
 pub(super) fn text(output: &Output) -> String {
     let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
     text.lines().fold(String::new(), |mut text, line| {
@@ -19,7 +20,7 @@ pub(super) fn text(output: &Output) -> String {
     })
 }
 
-/// Whether `shown` is `got` but for what is left out.
+/// Returns true if `shown` equals `got` except for omissions.
 pub(super) fn is_shown(shown: &str, got: &str) -> bool {
     let mut parts = shown.split(LEFT_OUT);
     let Some(mut rest) = got.strip_prefix(parts.next().unwrap_or_default()) else { return false };
@@ -32,7 +33,7 @@ pub(super) fn is_shown(shown: &str, got: &str) -> bool {
     *end == "\n" || rest.ends_with(end)
 }
 
-/// The lines of `got` that are most like those of `shown`.
+/// The lines of `got` that are most similar to those of `shown`, with omissions marked.
 pub(super) fn renew(shown: &str, got: &str) -> String {
     let got: Vec<&str> = got.lines().collect();
     let (mut next, mut lines) = (0, Vec::new());

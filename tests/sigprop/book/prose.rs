@@ -1,4 +1,5 @@
-//! Numbers in sentences: one of four digits or more, in a section that shows an output, is in an output of the page.
+//! Numbers in sentences. In a section that shows an output, a decimal number of four digits or more must occur in an
+//! output of the page.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +7,20 @@ use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::Page;
 
-/// Significant digits of a decimal number from which on it must come from an output.
+/// Decimal numbers with at least this many significant digits must come from an output.
 const DIGITS: usize = 4;
 
-/// Numbers that another program has measured.
+/// Numbers measured with another program.
 const MEASURED_ELSEWHERE: [&str; 1] = ["0.9998"];
 
-/// A section: its sentences with their places, and whether it shows an output.
+/// A section: its sentences with their byte positions. `shows_output` is true if it contains an output.
 #[derive(Default)]
 struct Section {
     sentences: Vec<(usize, String)>,
     shows_output: bool,
 }
 
-/// Decimal numbers in a text.
+/// The decimal numbers in a text.
 fn decimals(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|char: char| !(char.is_ascii_digit() || char == '.'));
     words.map(|word| word.trim_matches('.')).filter(|word| word.matches('.').count() == 1)
@@ -29,7 +30,7 @@ fn digits(number: &str) -> usize {
     number.replace('.', "").trim_start_matches('0').len()
 }
 
-/// Sections of a page, and the decimal numbers in its blocks and tables.
+/// The sections of a page, and the decimal numbers in its blocks and tables.
 fn sections(page: &Page) -> (Vec<Section>, BTreeSet<String>) {
     let (mut sections, mut shown) = (vec![Section::default()], BTreeSet::new());
     let (mut in_block, mut in_table) = (false, false);

@@ -1,4 +1,4 @@
-//! Checkpoints as people have them: without a network that is known, quantised, of low rank, incomplete, partly reset.
+//! Checkpoints as users have them: of unknown networks, quantised, of low rank, incomplete, partly initialised anew.
 
 use std::{collections::BTreeMap, fs};
 
@@ -62,7 +62,7 @@ fn status(folder: &TempDir, gate: &str) -> Option<i32> {
     run(&["inspect", of(folder), "-q", "--fail-on", gate]).status.code()
 }
 
-/// Standard output with single spaces.
+/// The standard output of `inspect`, with single spaces.
 pub(super) fn told(folder: &TempDir) -> String {
     stdout(&run(&["inspect", of(folder)])).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -94,7 +94,7 @@ fn gates_without_a_network_say_that_they_need_one() {
     assert_eq!(status(&folder, "not-finite,copies"), Some(1));
 }
 
-/// Mamba's names: decay rates that are ln 1 to ln 4 in all rows and blocks, as they should be.
+/// A checkpoint with Mamba's names. Its decay rates are ln 1 to ln 4 in all rows and blocks, as they should be.
 #[test]
 fn networks_that_are_not_computed_are_measured() {
     let folder = folder();
@@ -134,14 +134,15 @@ fn networks_that_are_not_computed_are_measured() {
     assert!(told(&folder).contains("A_log in block 1 of 2: 1 of 256 entries are not finite"));
 }
 
-/// The number of a byte of E4M3, by its definition.
+/// The value of a byte in E4M3, by the definition of the format.
 fn e4m3(byte: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7) / 8.0);
     let size = if exponent == 0 { mantissa * 2f32.powi(-6) } else { (1.0 + mantissa) * 2f32.powi(exponent - 7) };
     if byte < 0x80 { size } else { -size }
 }
 
-/// The matrices of the blocks in eight bits, with one scale per block of this size, stored in this shape.
+/// Quantises the matrices of the network's blocks to eight bits, with one scale per `block` of rows × columns. The
+/// scales are stored under the name of the matrix and `end`.
 fn quantised(tensors: &Tensors, end: &str, block: impl Fn([usize; 2]) -> [usize; 2]) -> Tensors {
     let codes: Vec<u8> = (0..0x7f).chain(0x81..0xff).collect();
     let mut quantised = Tensors::new();
@@ -174,7 +175,7 @@ fn quantised(tensors: &Tensors, end: &str, block: impl Fn([usize; 2]) -> [usize;
     quantised
 }
 
-/// Blocks of 128, of which the last is cut; one scale per row; one scale per tensor.
+/// Scales per block of 128, the last one cut; per row; per tensor.
 #[test]
 fn floats_of_eight_bits_are_read_times_their_scales() {
     type Block = fn([usize; 2]) -> [usize; 2];
@@ -200,7 +201,7 @@ fn floats_of_eight_bits_are_read_times_their_scales() {
             let all = rows(&whole);
             let other = all.iter().find(same).expect("the same tensor");
             let [got, expected] = [&row, other].map(|row| row["std"].as_f64().expect("a number"));
-            // Rounding to three bits adds 2⁻⁶/12 of the square at most.
+            // Rounding to three bits adds at most 2⁻⁶/12 of the square.
             assert!((got - expected).abs() <= 2e-3 * expected, "{row} {other}");
             if row["tensor"].as_str().is_some_and(|name| name.contains("_proj")) {
                 assert_eq!(row["dtype"], "F8_E4M3");
@@ -267,7 +268,7 @@ fn files_of_other_formats_are_named() {
     assert!(refused(&output).contains("got consolidated.safetensors; name that file"), "{}", stderr(&output));
 }
 
-/// An adapter of the query and value maps of all blocks, of rank 4 and alpha 8; B is of this size.
+/// An adapter of the query and value maps of all blocks, of rank 4 and alpha 8, whose B has this size.
 fn adapter(size: f32) -> (TempDir, Tensors) {
     let folder = folder();
     let mut generator = ChaCha8Rng::seed_from_u64(2);
@@ -310,7 +311,7 @@ fn adapters_are_named_and_their_b_is_zero_or_a_finding() {
     assert_eq!(status(&trained, "not-finite,copies"), Some(0));
 }
 
-/// The sum that is inspected is W + 2 B A, entry by entry.
+/// `inspect` reads the sum W + 2 B A, entry by entry.
 #[test]
 fn an_adapter_is_added_to_its_base_model() {
     let (folder, halves) = adapter(0.3);
@@ -345,7 +346,7 @@ fn an_adapter_is_added_to_its_base_model() {
     assert!(refused(&output).contains("in the folder of its base model"), "{}", stderr(&output));
 }
 
-/// Weights as training leaves them: of heavy tails, gains apart from 1.
+/// Changes weights as training does: heavy tails, and gains that differ from 1.
 fn trained(name: &str, entries: &mut [f32], generator: &mut ChaCha8Rng) {
     for x in entries.iter_mut() {
         let normal: f32 = StandardNormal.sample(generator);
@@ -388,7 +389,7 @@ fn parts_of_a_trained_checkpoint_that_were_drawn_anew_are_named() {
     assert_eq!((&fresh["findings"], &fresh["notes"], status), (&json!([]), &json!([]), Some(0)));
 }
 
-/// An initialisation by another scheme is no trained network, though its embeddings are those of this one.
+/// An initialisation by another scheme is no trained network, although its embeddings match this scheme.
 #[test]
 fn another_scheme_is_not_taken_for_training() {
     let report = inspected(&drawn(GPT2, "xavier"), &[]);
@@ -425,7 +426,7 @@ fn an_index_says_which_of_its_files_are_missing() {
     let shard = |name: &str| if name.contains("layers.3.") { "two.safetensors" } else { "one.safetensors" };
     let map: BTreeMap<&str, &str> = all.keys().map(|name| (name.as_str(), shard(name))).collect();
     written(&folder, "model.safetensors.index.json", json!({ "weight_map": map }).to_string().as_bytes());
-    // The single file is read, as transformers does.
+    // As in transformers, the single file takes precedence.
     let stray = told(&folder);
     let expected = "Read is model.safetensors, as transformers does; model.safetensors.index.json next to it is not.";
     assert!(stray.contains(expected), "{stray}");

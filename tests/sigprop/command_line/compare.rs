@@ -1,4 +1,4 @@
-//! Schemes side by side.
+//! Comparisons of schemes.
 
 use super::{json, refused, run, small, stderr, stdout};
 

@@ -1,4 +1,4 @@
-//! Two reports beside each other.
+//! Differences of two reports.
 
 use super::{folder, json, path, refused, run, small, stderr, stdout, written};
 

@@ -1,5 +1,5 @@
-//! What `inspect` finds wrong with checkpoints, and what it is failed on. Each is drawn by the command and spoiled here:
-//! the cases are those that users of training libraries have reported.
+//! The errors that `inspect` finds in checkpoints, and the gates that fail on them. The command initialises each
+//! checkpoint, and the test damages it. The cases are those that users of training libraries have reported.
 
 use safetensors::tensor::Dtype;
 use serde_json::Value;
@@ -13,7 +13,7 @@ const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 3, "hidden_s
 const BERT: &str = r#"{"model_type": "bert", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4,
     "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 32}"#;
 
-/// A checkpoint whose entries were changed.
+/// A checkpoint with changed entries.
 fn spoiled(config: &str, change: impl Fn(&str, &mut Vec<f32>)) -> TempDir {
     let folder = drawn(config, "hf");
     rewritten(&folder, Dtype::F32, change);
@@ -24,13 +24,13 @@ fn findings<'r>(report: &'r Value, problem: &str) -> Vec<&'r Value> {
     report["findings"].as_array().expect("a list").iter().filter(|finding| finding["problem"] == problem).collect()
 }
 
-/// The exit status under a gate.
+/// The exit status of `inspect` with a gate.
 fn status(folder: &TempDir, gate: &[&str]) -> Option<i32> {
     let folder = folder.path().to_str().expect("the path is text");
     run(&[&["inspect", folder, "-q"], gate].concat()).status.code()
 }
 
-/// One entry, some, a whole matrix, a whole norm: NaN or infinite.
+/// NaN or infinity in one entry, in some, in a whole matrix and in a whole norm.
 #[test]
 fn entries_that_are_not_finite_come_first_and_end_the_prediction() {
     type Spoil = fn(&mut [f32]);
@@ -84,7 +84,7 @@ fn what_is_as_it_should_be_passes_every_gate() {
     assert!(lines.contains("All of them are as scheme hf draws them."), "{lines}");
 }
 
-/// Blocks 1 to 3 copied from block 0 after the draw.
+/// Blocks 1 to 3 are copied from block 0 after the initialisation.
 #[test]
 fn cloned_blocks_are_copies() {
     let folder = drawn(BERT, "hf");
@@ -114,7 +114,7 @@ fn cloned_blocks_are_copies() {
     assert_eq!(status(&folder, &["--fail-on", "copies"]), Some(1));
 }
 
-/// Every matrix has the standard deviation that the scheme draws, and none is independent.
+/// Every matrix has the standard deviation of the scheme, but none is independent.
 #[test]
 fn equal_factors_and_repeated_rows_are_copies() {
     let gates = std::sync::Mutex::new(std::collections::HashMap::new());
@@ -144,7 +144,7 @@ fn equal_factors_and_repeated_rows_are_copies() {
     assert!(texts[1].ends_with("q_proj.weight in block 1 of 3: 32 of 64 rows are copies of others"), "{texts:?}");
 }
 
-/// A value map that is 0.7 of a query map and an independent rest of the same size.
+/// A value map that is the sum of 0.7 of a query map and an independent part, and has the same size.
 #[test]
 fn correlated_matrices_are_copies() {
     let folder = drawn(LLAMA, "hf");
@@ -164,13 +164,13 @@ fn correlated_matrices_are_copies() {
     let report = inspected(&folder, &[]);
     let copies = findings(&report, "copies");
     assert_eq!((copies.len(), &copies[0]["blocks"]), (1, &serde_json::json!([2])), "{copies:?}");
-    // Of 1024 pairs of entries: a standard error of 0.51/32.
+    // 1024 pairs of entries have a standard error of 0.51/32.
     let correlation = copies[0]["value"].as_f64().expect("a number");
     assert!((correlation - 0.7).abs() < 5.0 * 0.51 / 32.0, "{correlation}");
 }
 
-/// An entry of 100 standard deviations among 16 384: the standard deviation grows by a quarter. A second checkpoint is
-/// normal where its library draws uniform entries of the same standard deviation.
+/// An entry of 100 standard deviations among 16 384 increases the standard deviation by a quarter. A second checkpoint
+/// is normal where its library samples uniform entries of the same standard deviation.
 #[test]
 fn tails_are_judged_by_distribution_and_size() {
     let folder = spoiled(GPT2, |name, entries| {

@@ -1,4 +1,4 @@
-//! What the command writes, field by field, beside docs/formats.md.
+//! The output of the command, compared field by field with docs/formats.md.
 
 use std::{collections::BTreeMap, fs};
 
@@ -9,7 +9,8 @@ use crate::book::anchor;
 
 use super::{SMALL, command, folder, json, path, refused, run, small, stderr, stdout, written};
 
-/// The document, by the anchors of its sections: fields and whether they may be null, in their order.
+/// The document: the fields of each section in their order, and whether they may be null. Keys are the anchors of
+/// sections.
 struct Documented(BTreeMap<String, Vec<(String, bool)>>);
 
 impl Documented {
@@ -34,7 +35,7 @@ impl Documented {
     }
 }
 
-/// The fields of a section; `x.**` stands for those of the section that is linked.
+/// The fields of a section. `x.**` includes the fields of the linked section.
 fn expand(section: &str, sections: &BTreeMap<String, Vec<String>>) -> Vec<(String, bool)> {
     let mut fields = Vec::new();
     for row in &sections[section] {
@@ -51,7 +52,7 @@ fn expand(section: &str, sections: &BTreeMap<String, Vec<String>>) -> Vec<(Strin
     fields
 }
 
-/// Every field of a document with whether it is null; lists of scalars are one field.
+/// Collects every field of a document and whether it is null. A list of scalars is one field.
 fn found(value: &Value, place: &str, fields: &mut Vec<(String, bool)>) {
     match value {
         Value::Object(object) => {
@@ -70,7 +71,7 @@ fn found(value: &Value, place: &str, fields: &mut Vec<(String, bool)>) {
     }
 }
 
-/// Whether a documented field is the one that was found; `<…>` is any name, `…` all below.
+/// Returns true if a documented field covers a found one: `<…>` is any name, `…` everything below.
 fn is_of(documented: &str, found: &str) -> bool {
     if let Some(prefix) = documented.strip_suffix('…') {
         return found.starts_with(prefix);
@@ -83,7 +84,7 @@ fn is_of(documented: &str, found: &str) -> bool {
     }
 }
 
-/// All that was found is documented, and all that is documented was found in one of the documents.
+/// Asserts that all found fields are documented, and that all documented fields occur in one of the documents.
 fn assert_documented(section: &str, documents: &[Value]) {
     let documented = Documented::read();
     let documented = documented.fields(section);
@@ -102,7 +103,7 @@ fn assert_documented(section: &str, documents: &[Value]) {
     }
 }
 
-/// CSV, JSON lines and Markdown have the documented columns and equally many rows.
+/// Asserts that CSV, JSON lines and Markdown have the documented columns and the same number of rows.
 fn assert_rows(section: &str, arguments: &[&str]) {
     let documented = Documented::read();
     let columns = documented.columns(section);
@@ -146,17 +147,17 @@ fn document(folder: &TempDir, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.path().join(name)).expect("readable")).expect("JSON")
 }
 
-/// What this reader of JSON may miss of a number, relative: some last bits.
+/// The relative error of this JSON reader: some last bits.
 const READ: f64 = 1e-15;
 
-/// A mixture.
+/// The config of a mixture.
 const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2,
     "num_key_value_heads": 1, "intermediate_size": 48, "num_local_experts": 2, "vocab_size": 50, "max_position_embeddings": 16}"#;
 
-/// A map with an edge.
+/// The axes of a map with an edge.
 const MAP: [&str; 4] = ["--x", "skip-scale=0.002..2:3", "--y", "branch-scale=0..1:2"];
 
-/// A small model of its own, a checkpoint of it, and what was exported beside.
+/// Writes a small model and exports a checkpoint, a plan and its stack. Returns the paths of model and checkpoint.
 fn exported(folder: &TempDir) -> [String; 2] {
     let model = b"n_layers = 2\nd_model = 64\nseq_len = 16\nvocab_size = 100\n";
     let config = written(folder, "model.toml", model);
@@ -206,7 +207,7 @@ fn documents_have_the_documented_fields() {
     let folder = folder();
     let mine = written(&folder, "mine.csv", b"site,quantity,observed,std_error\nblocks.0,variance,1e-3,\n");
     let observed = ["--observed", mine.as_str()];
-    // A scheme that is not made for the network has a caveat.
+    // A scheme that is not designed for the network has a caveat.
     let uncertain = [sampled.as_slice(), &["--scheme", "deepnorm"]].concat();
     let both = [of_small("validate", &uncertain), of_small("validate", &observed)];
     assert_documented("validate---json", &both);

@@ -1,4 +1,4 @@
-//! Heads of language models: `predict --head`, stack files, checkpoints.
+//! Heads of language models in `predict --head`, stack files and checkpoints.
 
 use std::fs;
 
@@ -28,8 +28,8 @@ fn predicted(folder: &TempDir, config: &str, arguments: &[&str]) -> Value {
     json(&run(&[&["predict", &file, "--head", "--json", "-q"], arguments].concat()))
 }
 
-/// transformers 5.24 with a head of its own weights N(0, 1), 12 sequences of 6 networks: 93.0 ± 1.1 nats, gradient norm
-/// 812 ± 12 of one sequence; with the tied and scaled head, 24 of 8: 10.94 ± 0.036 nats, 25.3 ± 0.3.
+/// Measured with transformers 5.24. An untied head with weights N(0, 1), 12 sequences of 6 networks: 93.0 ± 1.1 nats,
+/// gradient norm 812 ± 12 of one sequence. The tied and scaled head, 24 of 8: 10.94 ± 0.036 nats, 25.3 ± 0.3.
 #[test]
 fn t5_has_the_loss_of_the_library() {
     let folder = folder();
@@ -42,7 +42,7 @@ fn t5_has_the_loss_of_the_library() {
     }
 }
 
-/// A stack file has the head of its model.
+/// A stack file contains the head of its model.
 #[test]
 fn stacks_bring_their_head() {
     let folder = folder();
@@ -61,7 +61,7 @@ fn stacks_bring_their_head() {
     stdout(&run(&["predict", "--stack", &plain, "--head=tied", "-q"]));
 }
 
-/// A drawn checkpoint of a config, some of its tensors changed or left out.
+/// An initialised checkpoint of a config, with some tensors renamed or left out, and its inspection.
 fn checkpoint(folder: &TempDir, config: &str, change: impl Fn(&str) -> Option<String>) -> Value {
     let file = written(folder, "config.json", config.as_bytes());
     let target = path(folder, "model.safetensors");
@@ -86,7 +86,7 @@ fn checkpoints_have_their_head() {
     let head = reading(&report, "lm_head.weight");
     assert_eq!((&head["parameter"], &head["deviates"]), (&value!("head.weight"), &value!(false)));
     assert_eq!((&report["missing"], &report["unknown"]), (&value!([]), &value!([])));
-    // A base model, whose names have no prefix, has none.
+    // A base model, whose names have no prefix, has no head.
     let without = |name: &str| (name != "lm_head.weight").then(|| name.to_owned());
     assert_eq!(checkpoint(&folder, LLAMA, without)["missing"], value!(["lm_head.weight"]));
     let base = |name: &str| name.strip_prefix("model.").map(str::to_owned);
@@ -97,7 +97,7 @@ fn checkpoints_have_their_head() {
     assert_eq!((&masked["missing"], &masked["unknown"]), (&value!([]), &value!([])));
 }
 
-/// The table under the name of a tied head is known, and needs not be there.
+/// The table under the name of a tied head is known, and may be absent.
 #[test]
 fn tied_heads_are_neither_foreign_nor_missing() {
     let folder = folder();
@@ -125,7 +125,7 @@ fn plans_have_the_head() {
     assert!(fs::read_to_string(function).expect("readable").contains("\"lm_head.weight\""));
 }
 
-/// The weight of the only expert is 1, whatever its router says.
+/// The weight of the only chosen expert is 1 for all outputs of its router.
 #[test]
 fn routers_without_gradient_are_found() {
     let config = r#"{"model_type": "qwen3_moe", "hidden_size": 64, "moe_intermediate_size": 64, "num_hidden_layers": 2,
@@ -144,7 +144,7 @@ fn routers_without_gradient_are_found() {
     assert_eq!(found(LLAMA), None);
 }
 
-/// Logits of networks that explode are as far apart as the numbers say, beyond f64 too.
+/// The loss of logits that explode is predicted, even beyond the range of f64.
 #[test]
 fn logits_that_explode_are_predicted() {
     let predicted = |layers| {
@@ -157,7 +157,7 @@ fn logits_that_explode_are_predicted() {
     assert!(stdout(&output).contains("e412 nats"), "{}", stdout(&output));
 }
 
-/// The squares double their exponent in every layer: the loss is that of the largest of V = 32000 logits of variance w,
+/// Squares double the exponent in every layer. The loss is that of the largest of V = 32000 logits of variance w,
 /// between their standard deviation √w and √(2 w ln V).
 #[test]
 fn losses_beyond_f64_are_logarithms() {
@@ -170,7 +170,7 @@ fn losses_beyond_f64_are_logarithms() {
     assert_eq!(document["verdict"]["grade"], "not_trainable");
 }
 
-/// The loss of logits that explode grows with their standard deviation, on both sides of the end of f64.
+/// The loss of logits that explode grows with their standard deviation, within the range of f64 and beyond it.
 #[test]
 fn losses_are_the_largest_logits() {
     let of = |layers: &str| {
@@ -195,7 +195,8 @@ fn tables_of_zeros_have_the_loss_of_guessing() {
     }
 }
 
-/// Streams of zero have no part that is the token's own embedding: neither skip connection nor branch passes anything here.
+/// A stream of zero contains no part of the token's own embedding: neither skip connection nor branch passes anything
+/// here.
 #[test]
 fn tied_heads_read_streams_of_zero() {
     let network = ["--layers=1", "--seq-len=4", "--scheme=skipinit", "--skip-scale=0", "--head=tied"];

@@ -1,10 +1,10 @@
-//! Given ids, texts and measurements of one's own.
+//! Ids, texts and measurements that the user provides.
 
 use std::fs;
 
 use super::{folder, json, path, refused, run, small, stderr, stdout, text, written};
 
-/// Ids as numpy writes them: two sequences of 16.
+/// Two sequences of 16 ids as a NumPy array.
 fn array(ids: &[i32; 32]) -> Vec<u8> {
     let header = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 1, 16), }";
     let header = format!("{header:<117}\n");
@@ -70,7 +70,7 @@ fn a_text_is_its_bytes() {
     assert!(refused(&message).contains("at least 64 ids, one sequence, got 42"), "{}", stderr(&message));
 }
 
-/// A text of 20 sequences that differ: some of them stand for all, and the output says so.
+/// A text of 20 different sequences: some of them represent all, and the output says so.
 #[test]
 fn a_long_text_is_read_in_part() {
     let folder = folder();
@@ -86,7 +86,7 @@ fn a_long_text_is_read_in_part() {
     assert_eq!([read(&usual), read(&all), read(&document(&["--sequences", "3"]))], [Some(16), Some(20), Some(3)]);
     assert_eq!(usual["caveats"][0]["kind"], "sampled_text");
     assert!(all["caveats"].as_array().is_some_and(Vec::is_empty), "{all}");
-    // Repeated ids are similar from the start: the gradients of such sequences differ from those of others.
+    // Repeated ids are correlated from the start, so the gradients of such sequences differ from those of others.
     let deviation = usual["sequences"]["deviation"].as_f64().expect("a number");
     assert!((0.01..10.0).contains(&deviation), "{deviation}");
     let output = predict(&[]);

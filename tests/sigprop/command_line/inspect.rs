@@ -1,4 +1,4 @@
-//! Checkpoints that `--export` writes, as `inspect` finds them; and what is broken in them.
+//! Checkpoints written by `--export`, as `inspect` reports them, and errors in them.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{folder, json, path, refused, run, small, stderr, stdout, written};
 
-/// GPT-2 of three blocks.
+/// A GPT-2 of three blocks.
 pub(super) const GPT2: &str =
     r#"{"model_type": "gpt2", "n_layer": 3, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 100}"#;
 /// A mixture with grouped keys.
@@ -28,7 +28,7 @@ const T5: &str = r#"{"model_type": "t5", "num_layers": 2, "d_model": 64, "num_he
 const VIT: &str = r#"{"model_type": "vit", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "intermediate_size": 96, "image_size": 32, "patch_size": 8}"#;
 
-/// A folder with a config and a checkpoint drawn from it.
+/// A folder with a config and a checkpoint initialised from it.
 pub(super) fn drawn(config: &str, scheme: &str) -> TempDir {
     let folder = folder();
     let file = written(&folder, "config.json", config.as_bytes());
@@ -42,7 +42,7 @@ pub(super) fn inspected(folder: &TempDir, arguments: &[&str]) -> Value {
     json(&run(&[&["inspect", folder, "--format", "json", "-q"], arguments].concat()))
 }
 
-/// Writes every tensor of a checkpoint again: its name, its entries, and how to store them.
+/// Rewrites every tensor of a checkpoint with changed entries, in this format.
 pub(super) fn rewritten(folder: &TempDir, dtype: Dtype, change: impl Fn(&str, &mut Vec<f32>)) {
     let target = path(folder, "model.safetensors");
     let bytes = fs::read(&target).expect("readable");
@@ -88,14 +88,14 @@ fn an_exported_checkpoint_is_the_scheme_it_was_drawn_from() {
     }
 }
 
-/// A checkpoint holds what was drawn, not what the forward pass makes of it.
+/// A checkpoint holds weights as they are sampled, before the forward pass standardises them.
 #[test]
 fn standardised_weights_are_compared_as_they_are_drawn() {
     let report = inspected(&drawn(GPT2, "standardised"), &["--scheme", "standardised"]);
     assert!(tensors(&report).iter().all(|tensor| tensor["deviates"] == false), "{report}");
 }
 
-/// A network that is not of the library goes by the names of its stack.
+/// The tensors of a network that is not one of transformers' have the names of its stack.
 #[test]
 fn plain_networks_travel_too() {
     let folder = folder();
@@ -129,12 +129,12 @@ fn the_same_seed_exports_the_same_bytes_in_the_shapes_of_the_library() {
     assert_eq!(tensors.len(), 2 + 3 * 12 + 2);
 }
 
-/// Release 5.0 to 5.14 of the library left the residual scaling out: std 0.02 in place of 0.02/√6.
+/// Releases 5.0 to 5.14 of transformers left out the residual scaling: std 0.02 instead of 0.02/√6.
 #[test]
 fn missing_residual_scaling_is_told() {
     let folder = drawn(GPT2, "hf@5.0");
     let output = run(&["inspect", folder.path().to_str().expect("text")]);
-    // Whatever the lines are broken at.
+    // Joined again, because lines may break anywhere.
     let told = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     for projection in ["attn", "mlp"] {
         let start = format!("! h.*.{projection}.c_proj.weight in all 3 blocks: std 0.0");
@@ -202,8 +202,8 @@ fn what_is_missing_foreign_or_not_finite_is_told() {
     assert!(told.contains(sentence), "{told}");
 }
 
-/// The prediction is that of the measured weights: of the scheme's own draws, the scheme's; of outputs twice as
-/// large, another.
+/// The prediction uses the measured weights. For weights of the scheme it equals that of the scheme, for outputs twice
+/// as large it does not.
 #[test]
 fn the_prediction_is_that_of_the_measured_weights() {
     let growth = |folder: &TempDir| {
@@ -225,7 +225,7 @@ fn the_prediction_is_that_of_the_measured_weights() {
             }
         }
     });
-    // Branches have four times the second moment; what they feed on grows with them, a little.
+    // Branches have four times the second moment. Their inputs grow slightly, too.
     let doubled = growth(&folder);
     assert!((3.6..4.4).contains(&(doubled / plain)), "{plain} {doubled}");
     let output = run(&["inspect", folder.path().to_str().expect("text"), "--dump-stack", &stack, "-q"]);
@@ -310,7 +310,7 @@ fn a_plan_tells_patterns_parts_and_multipliers() {
     let text = fs::read_to_string(&function).expect("readable");
     assert!(text.contains("\"scheme\": \"gpt2\"") && !text.contains("@PLAN@"));
 
-    // Values by block: no pattern for all of them.
+    // Values differ by block, so there is no pattern for all of them.
     let shape = ["predict", "--layers", "3", "--width", "64", "--seq-len", "16", "--vocab", "100", "--scheme", "dslm"];
     stdout(&run(&[shape.as_slice(), &export[..]].concat()));
     let dslm = read();
@@ -319,7 +319,7 @@ fn a_plan_tells_patterns_parts_and_multipliers() {
         found["parts"][0]["std"].as_f64().expect("a number")
     };
     assert!(value(0) > value(1) && value(1) > value(2));
-    // A query has variance 1/d, a branch the scale √(2/6).
+    // A query has variance 1/d, and a branch the scale √(2/6).
     assert_eq!(find(&dslm, query)["parts"][0]["std"], 0.125);
     let branch = dslm["residual"][0]["branches"][0].as_f64().expect("a number");
     assert!((branch * branch - 1.0 / 3.0).abs() < 1e-12, "{branch}");
@@ -327,7 +327,7 @@ fn a_plan_tells_patterns_parts_and_multipliers() {
     assert!(refused(&output).contains("*.json, *.py or *.safetensors"), "{}", stderr(&output));
 }
 
-/// What transformers built and saved (data/checkpoints): bf16, with the prefix of a model with a head.
+/// A checkpoint that transformers built and saved (data/checkpoints): bf16, with the prefix of a model with a head.
 #[test]
 fn a_checkpoint_of_the_library_is_what_its_config_says() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/checkpoints/gpt2-tiny");

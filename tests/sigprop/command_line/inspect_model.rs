@@ -1,4 +1,5 @@
-//! `inspect` predicts the network of the config with the weights of the file: beside PyTorch 2.15 and transformers 5.24 on CPU.
+//! `inspect` predicts the network of the config with the weights of the file, compared with PyTorch 2.15 and
+//! transformers 5.24 on CPU.
 
 use std::{cell::RefCell, fs};
 
@@ -12,7 +13,7 @@ use super::{
     path, run, stdout,
 };
 
-/// BERT of width 128, ReLU, 64 tokens with ids by Zipf's law.
+/// The config of a BERT of width 128 with ReLU, 64 tokens with ids by Zipf's law.
 fn bert(layers: usize) -> String {
     format!(
         r#"{{"model_type": "bert", "num_hidden_layers": {layers}, "hidden_size": 128, "num_attention_heads": 4,
@@ -32,7 +33,7 @@ fn caveats(report: &Value) -> Vec<&str> {
     caveats.iter().filter_map(|caveat| caveat["text"].as_str()).collect()
 }
 
-/// Independent normal numbers with a mean square of exactly `size`².
+/// Fills the entries with independent normal numbers with a mean square of exactly `size`².
 fn normal(size: f32, entries: &mut [f32], generator: &mut ChaCha8Rng) {
     entries.fill_with(|| StandardNormal.sample(generator));
     let square = entries.iter().map(|x| x * x).sum::<f32>() / entries.len() as f32;
@@ -41,8 +42,8 @@ fn normal(size: f32, entries: &mut [f32], generator: &mut ChaCha8Rng) {
     }
 }
 
-/// Gains and biases of all norms drawn as N(0, 0.02²), 200 models: token correlations 0.6747 ± 0.0027, 0.9157 ± 0.0024 and 0.9820 ±
-/// 0.0011, gradients 0.0575 ± 0.0022, 0.2516 ± 0.0049 and 1.
+/// Gains and biases of all norms sampled from N(0, 0.02²), 200 models: token correlations 0.6747 ± 0.0027, 0.9157 ±
+/// 0.0024 and 0.9820 ± 0.0011, gradients 0.0575 ± 0.0022, 0.2516 ± 0.0049 and 1.
 #[test]
 fn gains_and_biases_of_norms_are_followed() {
     const TOKENS: f64 = 0.01;
@@ -62,13 +63,13 @@ fn gains_and_biases_of_norms_are_followed() {
         let got = number(&report, site, "grad_variance");
         assert!((got / gradient - 1.0).abs() < GRADIENTS, "{site}: {got} for {gradient}");
     }
-    // 128/3⁵ of the features carry what comes through five norms.
+    // 128/3⁵ of the features carry the signal after five norms.
     let told = caveats(&report);
     assert!(told.iter().any(|text| text.contains("gains vary so much between features")), "{told:?}");
 }
 
-/// DeepNorm's weights without its β in values, in a model without its α, 50 models: token correlations at the embeddings and behind
-/// all six blocks 0.339 ± 0.004 and 0.527 ± 0.007, gradients at the embeddings 0.745 ± 0.009.
+/// DeepNorm's weights without its β in values, in a model without its α, 50 models: token correlations at the
+/// embeddings and after all six blocks 0.339 ± 0.004 and 0.527 ± 0.007, gradients at the embeddings 0.745 ± 0.009.
 #[test]
 fn scales_of_residual_connections_are_those_of_the_model() {
     const TOKENS: f64 = 0.02;
@@ -96,7 +97,8 @@ fn scales_of_residual_connections_are_those_of_the_model() {
     assert!(!caveats(&own).iter().any(|text| text.contains("scales the skip")));
 }
 
-/// Norms that are one tensor in the library, and norms that store their gain less 1: biases of ½ are those of every norm of ours.
+/// Several norms can be one tensor in transformers, and some store their gain less 1. Biases of ½ are read for every
+/// norm.
 #[test]
 fn biases_of_shared_and_centred_norms_are_followed() {
     const GPTJ: &str = r#"{"model_type": "gptj", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "rotary_dim": 8, "vocab_size": 100}"#;

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use super::{command, refused, run, small, stderr, text};
 
-/// Every numeric flag of `predict` with numbers that break programs: an answer or a refusal, at once, no NaN.
+/// Every numeric flag of `predict` with extreme numbers: it answers or refuses immediately, without NaN.
 #[test]
 fn no_number_panics_or_hangs() {
     let shape = [("layers", "2"), ("width", "64"), ("seq-len", "16"), ("vocab", "100")];
@@ -62,7 +62,7 @@ fn no_number_panics_or_hangs() {
     }
 }
 
-/// /dev/full takes nothing, and nobody can make files in /proc, not even root.
+/// Writing to /dev/full fails, and nobody can create files in /proc, not even root.
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disks_and_read_only_folders_are_told() {
@@ -75,7 +75,7 @@ fn full_disks_and_read_only_folders_are_told() {
     let output = command(&["models", "--format", "csv"]).stdout(full).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot write to standard output: "), "{}", stderr(&output));
-    // Before anything is sampled: this many networks would take days.
+    // The refusal comes before sampling: this number of networks would take days.
     let many = ["--replicates", "1000000"];
     for (flag, target) in [("-o", "/proc/report"), ("--report", "/proc/report.html"), ("--plot", "/proc/plot.svg")] {
         let output = small("validate", &[many.as_slice(), &[flag, target]].concat());

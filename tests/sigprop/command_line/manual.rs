@@ -9,7 +9,7 @@ fn shells_complete_commands_and_flags() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = run(&["completions", shell]);
         for word in ["recommend", "norm-placement", "jsonl"] {
-            // Elvish and PowerShell complete no values.
+            // Elvish and PowerShell do not complete values.
             let has_values = !matches!(shell, "elvish" | "powershell") || word != "jsonl";
             assert_eq!(stdout(&output).contains(word), has_values, "{shell}: {word}");
         }

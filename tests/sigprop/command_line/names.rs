@@ -1,5 +1,5 @@
-//! Checkpoints in the names of others, and in names of one's own. What is renamed here is written by hand from the
-//! modules of those libraries.
+//! Checkpoints with the names of other libraries, and with names that the user defines. The other names were written by
+//! hand from the modules of those libraries.
 
 use std::{collections::BTreeMap, fs};
 
@@ -22,11 +22,11 @@ const GPT2: &str =
     r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 100}"#;
 const DINOV2: &str = r#"{"model_type": "dinov2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "image_size": 32, "patch_size": 8, "layerscale_value": 1e-5, "initializer_range": 0.1}"#;
-/// `torch.nn.TransformerEncoder` behind embeddings.
+/// `torch.nn.TransformerEncoder` after embeddings.
 const POST: &[u8] = b"n_layers = 2\nd_model = 64\nn_heads = 4\nd_ff = 96\nvocab_size = 100\nseq_len = 16\n\
     activation = 'relu'\nnorm_placement = 'post'\n";
 
-/// A folder with a description of a network and what was drawn for it, under names of its own.
+/// A folder with the description of a network, and the tensors initialised from it under their own names.
 fn drawn(file: &str, model: &[u8], scheme: &str) -> (TempDir, Tensors) {
     let folder = folder();
     let model = written(&folder, file, model);
@@ -51,13 +51,13 @@ fn store(folder: &TempDir, tensors: &Tensors) {
     fs::write(path(folder, "model.safetensors"), serialize(views, None).expect("serializable")).expect("writable");
 }
 
-/// Every name with the first of `pairs` in it replaced by the second, one pair after the other, behind a prefix.
+/// Replaces the first of each of the `pairs` by the second in all names, one pair after the other, and adds a prefix.
 fn renamed(tensors: &Tensors, prefix: &str, pairs: &[(&str, &str)]) -> Tensors {
     let name = |name: &String| pairs.iter().fold(name.clone(), |name, (from, to)| name.replace(from, to));
     tensors.iter().map(|(old, tensor)| (format!("{prefix}{}", name(old)), tensor.clone())).collect()
 }
 
-/// Puts tensors whose names end in `parts` one below the other, under the same name with another end.
+/// Stacks the tensors whose names end in `parts` row by row, under the same name with another ending.
 fn packed(tensors: &Tensors, parts: &[&str], end: &str) -> Tensors {
     let mut all = tensors.clone();
     let stems: Vec<String> = tensors.keys().filter_map(|name| name.strip_suffix(parts[0])).map(str::to_owned).collect();
@@ -85,7 +85,7 @@ fn tensors(report: &Value) -> &[Value] {
     report["tensors"].as_array().expect("a list")
 }
 
-/// Names of those that deviate.
+/// The names of the tensors that deviate.
 fn deviating(report: &Value) -> Vec<&str> {
     let deviating = tensors(report).iter().filter(|tensor| tensor["deviates"] != false);
     deviating.map(|tensor| tensor["tensor"].as_str().expect("text")).collect()
@@ -118,7 +118,7 @@ fn llama_is_known_by_the_names_of_meta_behind_any_prefix() {
         store(&folder, &renamed(&plain, prefix, META));
         assert_is(&inspected(&folder, &["--scheme", "gpt2"]), "Meta's Llama");
     }
-    // With a head of its own.
+    // The same with an untied head.
     let (folder, plain) = drawn("config.json", LLAMA.replace("true", "false").as_bytes(), "gpt2");
     store(&folder, &renamed(&plain, "", &[META, &[("model.", ""), ("lm_head", "output")]].concat()));
     assert_is(&inspected(&folder, &["--scheme", "gpt2"]), "Meta's Llama");
@@ -127,7 +127,7 @@ fn llama_is_known_by_the_names_of_meta_behind_any_prefix() {
     let parts = ["wq.weight", "wk.weight", "wv.weight"];
     store(&folder, &packed(&renamed(&plain, "", META), &parts, "wqkv.weight"));
     assert_is(&inspected(&folder, &["--scheme", "gpt2"]), "Meta's Llama");
-    // The depth factor on the wrong projection.
+    // The depth factor is on the wrong projection.
     let mut wrong = renamed(&plain, "", META);
     scaled(&mut wrong, "feed_forward.w3.weight", 0.5);
     store(&folder, &wrong);
@@ -165,7 +165,7 @@ fn torch(plain: &Tensors, prefix: &str) -> Tensors {
     packed(&named, &biases.each_ref().map(String::as_str), "in_proj_bias")
 }
 
-/// `torch.nn.TransformerEncoder` alone: its embeddings are somewhere else.
+/// `torch.nn.TransformerEncoder` alone, without embeddings.
 #[test]
 fn an_encoder_of_torch_is_known_and_its_embeddings_are_missing() {
     let (folder, mut plain) = drawn("model.toml", POST, "xavier-packed");
@@ -190,7 +190,7 @@ fn an_encoder_of_torch_is_known_and_its_embeddings_are_missing() {
     assert!(parts.contains(&"blocks.1.attention.heads.value.weight".to_owned()), "{parts:?}");
 }
 
-/// Of GPT-2's names alone shapes tell which library's they are.
+/// nanoGPT uses the names of GPT-2, so only shapes distinguish the two.
 #[test]
 fn nanogpt_has_linear_maps_where_gpt2_has_columns() {
     let (folder, mut tensors) = drawn("config.json", GPT2.as_bytes(), "hf");
@@ -203,7 +203,7 @@ fn nanogpt_has_linear_maps_where_gpt2_has_columns() {
     }
     store(&folder, &renamed(&tensors, "_orig_mod.transformer.", &[]));
     assert_is(&inspected(&folder, &[]), "nanoGPT");
-    // Without biases, as nanoGPT trains them.
+    // The same without biases, as nanoGPT trains them.
     let model =
         b"n_layers = 2\nd_model = 64\nn_heads = 4\nvocab_size = 100\nseq_len = 32\ncausal = true\nbiases = false\n";
     let model = written(&folder, "model.toml", model);
@@ -212,7 +212,7 @@ fn nanogpt_has_linear_maps_where_gpt2_has_columns() {
     assert_is(&inspected(&folder, &["--config", &model, "--scheme", "gpt2"]), "nanoGPT");
 }
 
-/// A network of a file whose tensors have the names of one of the library's families.
+/// A network described by a file, whose tensors have the names of a family of transformers.
 #[test]
 fn an_architecture_file_may_have_the_names_of_a_family() {
     let (folder, tensors) = drawn("config.json", LLAMA.as_bytes(), "gpt2");
@@ -235,7 +235,7 @@ const TIMM: &[(&str, &str)] = &[
     ("layernorm.", "norm."),
 ];
 
-/// LayerScale of 1 where 1e-5 is meant, in transformers' names and in timm's; the prediction has that of the file.
+/// LayerScale of 1 where 1e-5 is meant, in the names of transformers and of timm. The prediction uses that of the file.
 #[test]
 fn layer_scale_is_compared_and_predicted_with() {
     let (folder, plain) = drawn("config.json", DINOV2.as_bytes(), "hf");
@@ -272,7 +272,7 @@ fn layer_scale_is_compared_and_predicted_with() {
     assert_eq!(deviating(&inspected(&folder, &[])).len(), 4);
 }
 
-/// The checkpoint of a network that nobody knows: packed, counted otherwise, experts one by one.
+/// The checkpoint of an unknown network: packed tensors, another numbering, one tensor per expert.
 #[test]
 fn names_of_ones_own_are_followed() {
     let (folder, plain) = drawn("model.toml", POST, "bert");
@@ -355,7 +355,7 @@ fn where_nothing_matches_expected_and_found_names_are_told() {
     assert!(refused(&output).contains(expected), "{}", stderr(&output));
 }
 
-/// A plan speaks of a module of one's own by its own names.
+/// A plan names the parameters of a user's module by the names that the user defines.
 #[test]
 fn plans_have_names_of_ones_own() {
     let folder = folder();

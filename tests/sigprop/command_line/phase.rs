@@ -1,4 +1,4 @@
-//! Maps as scripts see them.
+//! Maps, as scripts read them.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn phase_csv_has_a_row_per_cell_or_per_vertex() {
                   token_correlation,attended_tokens,failures,grade,verdict,rule,caveat";
     assert_eq!(lines[0], header);
     assert_eq!(lines.len(), 7, "{lines:?}");
-    // Two skips of √0.004 per block: 1/ln 0.004².
+    // Two skips of √0.004 per block give 1/ln 0.004².
     assert!(lines[2].starts_with("0.0632455") && lines[2].contains(",0,-0.09055"), "{lines:?}");
     assert!(lines[1].contains(",vanishing,"), "{lines:?}");
     let output = map(&["--format", "csv", "--edges"]);

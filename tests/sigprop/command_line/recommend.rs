@@ -1,4 +1,4 @@
-//! Recommendations and losses as scripts see them.
+//! Recommendations and losses, as scripts read them.
 
 use serde_json::Value;
 
@@ -51,14 +51,15 @@ fn a_head_gives_loss_and_gradient_norm() {
         json(&small("predict", &[arguments, &["--scheme", scheme, "--format", "json"]].concat()))["loss"].clone()
     };
     let untied = loss("normal:0.05", &["--head", "--loss", "cross-entropy"]);
-    // ln 100; logits of variance 64 · 0.05², less what the norm adds under the root; ln 100 + w/2 − (e^w − 1)/200.
+    // ln 100; logits of variance 64 · 0.05², less the effect of the norm's ε; ln 100 + w/2 − (e^w − 1)/200.
     let number = |name: &str| untied[name].as_f64().expect("a number");
     assert!((number("uniform") - 100_f64.ln()).abs() < 1e-9);
     let w = number("logit_variance");
     assert!((w / 0.16 - 1.0).abs() < 5e-3, "{untied}");
     assert!((number("cross_entropy") - number("uniform") - 0.5 * w + w.exp_m1() / 200.0).abs() < 1e-4, "{untied}");
     assert!(number("grad_norm") > 0.0);
-    // The token just read stands out under a tied head: right where ids repeat, wrong where all are equally likely.
+    // With a tied head the logit of the current token is the largest: right if ids repeat, wrong if all are equally
+    // likely.
     let tied = |law| loss("normal:0.05", &["--head=tied", law])["cross_entropy"].as_f64().expect("a number");
     let [repeated, alike] = ["--zipf", "--uniform"].map(tied);
     assert!(repeated < number("cross_entropy") && number("cross_entropy") < alike, "{repeated}, {alike}");

@@ -1,11 +1,11 @@
-//! Reports for browsers (what scripts in them do: `tests/browser/`) and curves in the terminal.
+//! Reports for browsers (their scripts are tested in `tests/browser/`) and curves in the terminal.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::GzDecoder;
 
 use super::*;
 
-/// A document that a report offers.
+/// The document that a report contains under this id.
 pub(super) fn document(report: &str, id: &str) -> Value {
     let text = fs::read_to_string(report).expect("the report is there");
     let (_, rest) = text.split_once(&format!("id=\"{id}\">")).expect("the document is there");

@@ -1,5 +1,5 @@
-//! Networks that people have reported, whose numbers were measured with PyTorch 2.15 and transformers 5.24, a few draws
-//! each.
+//! Networks that users have reported. Their numbers were measured with PyTorch 2.15 and transformers 5.24, over a few
+//! initialisations each.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn assert_near(got: f64, measured: f64, tolerance: f64) {
     assert!((got / measured - 1.0).abs() < tolerance, "predicted {got}, measured {measured}");
 }
 
-/// OLMo 2 puts its norms behind the branches: the stream grows by two units a block.
+/// OLMo 2 has its norms at the ends of branches: the stream grows by two units per block.
 #[test]
 fn reordered_norms_add_two_units_per_block() {
     let config = r#"{"model_type": "olmo2", "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 16,
@@ -45,7 +45,7 @@ fn scores_that_are_divided_by_the_layer_pass_smaller_gradients() {
             r#"{{"model_type": "gpt2", "n_embd": 128, "n_layer": 12, "n_head": 4, "vocab_size": 1000, "n_positions": 128,
             "initializer_range": 0.15, "scale_attn_by_inverse_layer_idx": {divided}}}"#
         );
-        // The gradient of one draw varies by a fifth.
+        // The gradient of one initialisation varies by a fifth.
         assert_near(of(&predicted(&config, &[]), "embeddings", "grad_variance"), measured, 0.15);
     }
 }
@@ -59,7 +59,7 @@ fn a_tied_table_of_unit_variance_has_a_loss_of_hundreds_of_nats() {
     assert_near(report["loss"]["cross_entropy"].as_f64().expect("a number"), 476.0, 0.03);
 }
 
-/// The coordinate check of muP: E |x| = √(2/π) σ of embeddings and of the maps' outputs is that of both widths.
+/// The coordinate check of muP: E |x| = √(2/π) σ of the embeddings and of the maps' outputs is equal at both widths.
 #[test]
 fn coordinates_of_mup_do_not_depend_on_the_width() {
     for width in [64, 256] {
@@ -77,8 +77,8 @@ fn coordinates_of_mup_do_not_depend_on_the_width() {
     }
 }
 
-/// A table of Xavier's rule beside sinusoidal positions, multiplied by 1 or by √width, as Vaswani et al. (2017) do: how similar
-/// the tokens of the last block are.
+/// A table by Xavier's rule with sinusoidal positions, multiplied by 1 or by √width as in Vaswani et al. (2017): the
+/// correlation of tokens after the last block.
 #[test]
 fn scaled_embeddings_keep_tokens_distinct() {
     for (placement, scale, measured) in [("pre", 1, 0.926), ("pre", 16, 0.537), ("post", 1, 0.960), ("post", 16, 0.831)]
@@ -97,7 +97,8 @@ fn scaled_embeddings_keep_tokens_distinct() {
     }
 }
 
-/// Scores divided by √(d_head), by d_head / 2 or not at all: tokens that a query of the first block attends to, of 64.
+/// Scores divided by √(d_head), by d_head / 2 or not at all: the number of tokens, of 64, that a query of the first
+/// block attends to.
 #[test]
 fn factors_of_scores_decide_how_many_tokens_are_attended_to() {
     for (scale, measured) in [("0.0625", 56.67), ("0.17677669529663687", 25.97), ("1", 1.699)] {

@@ -1,5 +1,5 @@
-//! Checkpoints that people have reported: attention maps of other fans, `torch.nn.TransformerDecoder`, tied heads without
-//! a table, parameters that were not gathered.
+//! Checkpoints that users have reported: attention maps with other fans, `torch.nn.TransformerDecoder`, tied heads
+//! without a table, parameters that were not gathered.
 
 use std::fs;
 
@@ -19,8 +19,8 @@ fn deviating(report: &Value) -> Vec<(&str, f64)> {
         .collect()
 }
 
-/// Kernels of rank three, for which Glorot's rule took the fans of a convolution: queries, keys and values have
-/// 2/(width (heads + d_head)) for 2/(2 width), outputs 2/(heads (d_head + width)).
+/// Kernels of rank three, for which Glorot's rule used the fans of a convolution: queries, keys and values have
+/// 2/(width (heads + d_head)) instead of 2/(2 width), outputs 2/(heads (d_head + width)).
 #[test]
 fn maps_drawn_with_fans_of_a_convolution_are_found() {
     const BERT: &str = r#"{"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
@@ -46,7 +46,8 @@ fn maps_drawn_with_fans_of_a_convolution_are_found() {
     }
 }
 
-/// A decoder alone: the encoder is missing, its own table belongs to no network; PyTorch copies its first layer.
+/// A decoder alone: the encoder is missing, and the decoder's own table belongs to no network. PyTorch copies its first
+/// layer.
 #[test]
 fn a_decoder_of_pytorch_is_read_by_its_names() {
     let side = "d_model = 64\nn_heads = 4\nvocab_size = 100\nseq_len = 16\nnorm_placement = \"post\"\n\
@@ -99,7 +100,7 @@ fn told_beside(folder: &TempDir, model: &str) -> String {
     stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Models with tied tables whose file has the head alone.
+/// Models with tied tables, whose file contains only the head.
 #[test]
 fn a_tied_head_alone_is_the_table() {
     const OPT: &str = r#"{"model_type": "opt", "num_hidden_layers": 2, "hidden_size": 64, "ffn_dim": 256,
@@ -120,7 +121,7 @@ fn a_tied_head_alone_is_the_table() {
     }
 }
 
-/// A run that is partitioned over ranks, with parameters that were not gathered: empty, or flat.
+/// A run that is partitioned over ranks, with parameters that were not gathered: they are empty, or flat.
 #[test]
 fn parameters_that_were_not_gathered_are_refused_by_name_and_shape() {
     const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,

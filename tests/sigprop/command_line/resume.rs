@@ -1,4 +1,4 @@
-//! Runs that are ended early and go on.
+//! Runs that are interrupted and resumed.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 
 use super::{command, files, folder, path, refused, run, stderr, stdout, text};
 
-/// A run of so many replicates into `folder`, new or `--resume`d.
+/// The arguments of a run with this number of replicates into `folder`, new or resumed by `flag`.
 fn arguments<'a>(replicates: &'a str, flag: &'a str, folder: &'a str) -> Vec<&'a str> {
     let model = ["validate", "--layers", "3", "--width", "64", "--seq-len", "32", "--vocab", "100"];
     [model.as_slice(), &["--weights", "--replicates", replicates, flag, folder]].concat()
@@ -22,7 +22,7 @@ fn interrupt(child: &process::Child) {
     assert!(killed.success());
 }
 
-/// All files, in folders of the folder too.
+/// All files, including those in subfolders.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let read = |name: String| {
         let path = folder.join(&name);
@@ -31,14 +31,14 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files(folder).into_iter().flat_map(read).collect()
 }
 
-/// Two runs of a suite into `folder`, new or `--resume`d.
+/// The arguments of two runs of a suite into `folder`, new or resumed by `flag`.
 fn suite<'a>(flag: &'a str, folder: &'a str) -> Vec<&'a str> {
     let suite = ["validate", "--suite", "models", "--group", "peri", "--group", "sandwich"];
     [suite.as_slice(), &["--max-replicates", "2", "--seeds", "3,4", flag, folder]].concat()
 }
 
-/// Kills runs after as many different times as `kills`, letting each go on where the one before was killed (a new
-/// one starts where one ends before), until one is let through; all that end leave what one that nobody killed does.
+/// Kills a run at `kills` different times. Each run resumes the one that was killed before it; after one that ends by
+/// itself, a new one starts. All finished runs leave the same files as a run that was never killed.
 fn killed(arguments: impl for<'a> Fn(&'a str, &'a str) -> Vec<&'a str>, kills: u64) {
     let folder = folder();
     let whole = path(&folder, "whole");
@@ -90,7 +90,7 @@ fn a_killed_suite_goes_on_to_the_same_bytes() {
     killed(suite, 4);
 }
 
-/// Nothing is sampled twice: a suite that is interrupted again and again ends too.
+/// No case is sampled twice, so a suite that is interrupted again and again ends, too.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_suite_is_refused_to_others_and_goes_on() {
@@ -112,7 +112,7 @@ fn an_interrupted_suite_is_refused_to_others_and_goes_on() {
     assert!(!journal.exists());
 }
 
-/// What is torn, damaged or lacking is sampled again, whatever was there.
+/// Networks whose records are torn, damaged or missing are sampled again.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_is_refused_to_others_and_goes_on() {
@@ -153,7 +153,7 @@ fn an_interrupted_run_is_refused_to_others_and_goes_on() {
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
 
-/// A run that goes on until its errors are small decides as it would have without the interruption.
+/// A run with a target error makes the same decision after an interruption.
 #[test]
 fn a_target_error_is_reached_after_a_kill_too() {
     let folder = folder();
@@ -173,7 +173,7 @@ fn a_target_error_is_reached_after_a_kill_too() {
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
 
-/// Shards, in any order and on several machines, leave what one run does.
+/// Shards leave the same files as one run, in any order and on several machines.
 #[test]
 fn shards_are_gathered_to_the_bytes_of_one_run() {
     let folder = folder();
@@ -185,7 +185,7 @@ fn shards_are_gathered_to_the_bytes_of_one_run() {
         assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
         assert!(stderr(&output).contains(&format!("shard {part}: {told} networks are in ")), "{}", stderr(&output));
     }
-    // The second part is sampled by the run that gathers.
+    // The run that gathers samples the second part.
     assert_eq!(files(Path::new(&target)), ["replicates.journal.1-of-3", "replicates.journal.3-of-3"]);
     assert_eq!(stdout(&run(&arguments("10", "--resume", &target))), expected);
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
@@ -203,7 +203,7 @@ fn shards_are_gathered_to_the_bytes_of_one_run() {
     assert!(refused(&wrong).contains("expected a part such as 2/4"), "{}", stderr(&wrong));
 }
 
-/// A shard that is killed goes on where it was.
+/// A killed shard resumes where it was.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_shard_goes_on() {
@@ -225,7 +225,7 @@ fn an_interrupted_shard_goes_on() {
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
 
-/// Cases of a suite, over several seeds.
+/// Shards of the cases of a suite, over several seeds.
 #[test]
 fn shards_of_a_suite_are_gathered() {
     let folder = folder();
@@ -239,7 +239,7 @@ fn shards_of_a_suite_are_gathered() {
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
 
-/// A map over arguments of a scheme, some of which it refuses, with a picture.
+/// A map over arguments of a scheme, some of which the scheme refuses, with a picture.
 const MAP: [&str; 10] = [
     "phase",
     "--layers=4",
@@ -253,7 +253,7 @@ const MAP: [&str; 10] = [
     "--plot",
 ];
 
-/// Schemes, some of which are not defined for the network, sorted, with a picture.
+/// Schemes in sorted order, some of them not defined for the network, with a picture.
 const SCHEMES: [&str; 8] = [
     "compare",
     "--layers=4",
@@ -265,8 +265,9 @@ const SCHEMES: [&str; 8] = [
     "--plot",
 ];
 
-/// Runs two shards of three with `counts` items and then the whole, which predicts the third: the output, the notes and the
-/// picture are those of a single run. The last word of `run_of` is the flag of the picture; a run with `other.0` is refused.
+/// Runs two shards of three with `counts` items, then the whole, which predicts the third. Output, notes and picture
+/// equal those of a single run. The last word of `run_of` is the flag of the picture. A run with the flag `other.0` is
+/// refused.
 fn gathered(run_of: &[&str], (items, counts): (&str, [usize; 2]), other: (&str, &str)) {
     let folder = folder();
     let [target, picture, expected] = ["shards", "picture.svg", "expected.svg"].map(|name| path(&folder, name));
@@ -307,7 +308,7 @@ fn shards_of_a_comparison_are_gathered() {
     gathered(&SCHEMES, ("schemes", counts), other);
 }
 
-/// A shard and then the run that gathers are interrupted; the same command goes on to the bytes of one run.
+/// A shard and the run that gathers are interrupted. The same command resumes and ends with the bytes of a single run.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_map_goes_on() {

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::{command, folder, json, path, refused, report::document, stderr, stdout, written};
 
-/// Runs in a folder below the one with the file, with variables.
+/// Runs in a folder below that of the settings file, with these variables.
 fn run_below(folder: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let below = folder.path().join("deep/er");
     fs::create_dir_all(&below).expect("writable");
@@ -41,7 +41,7 @@ fn a_flag_ranks_above_the_environment_above_the_file() {
     assert!(stderr(&off).contains("sigprop.toml: --layers=3\n"), "{}", stderr(&off));
     let isolated = ["--isolated", "--layers", "1", "--width", "64", "-q"];
     assert_eq!(sites(&predict(&isolated, &[("SIGPROP_LAYERS", "4")])), 3);
-    // Quiet is quiet.
+    // With -q nothing is written to standard error.
     assert!(stderr(&predict(&["-q"], &[])).is_empty());
 }
 
@@ -52,7 +52,7 @@ fn what_does_not_go_with_the_command_line_gives_way() {
     let uniform = run_below(&folder, &["predict", "--uniform", "-v", "--format", "csv"], &[]);
     assert_eq!(sites(&uniform), 5);
     assert!(stderr(&uniform).contains("sigprop.toml:6: --zipf gives way to --uniform"), "{}", stderr(&uniform));
-    // A flag that needs another one waits for it, wherever it stands.
+    // A flag that requires another one has no effect without it, wherever it is set.
     let limited = "[validate]\nmax-replicates = 2\ntarget-error = \"50%\"\n";
     written(&folder, "sigprop.toml", format!("{SMALL}{}", limited.replace("[validate]\n", "")).as_bytes());
     let output = run_below(&folder, &["validate", "--json", "--replicates", "1"], &[]);

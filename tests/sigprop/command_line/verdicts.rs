@@ -1,5 +1,5 @@
-//! Verdicts on checkpoints and networks that people have reported: zeros that open, rows of tables, positions that drown tokens,
-//! numbers beyond a format. Losses and norms that were measured are those of PyTorch 2.15 and transformers 5.24.
+//! Verdicts on checkpoints and networks that users have reported: zeros that training opens, rows of tables, positions
+//! that drown tokens, numbers beyond a format. Losses and norms were measured with PyTorch 2.15 and transformers 5.24.
 
 use rand::{RngExt, SeedableRng, rngs::ChaCha8Rng};
 use rand_distr::StandardNormal;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::inspect::{GPT2, drawn, inspected, rewritten};
 use super::{folder, json, path, run, stdout, written};
 
-/// A network with the tokens and features of the reported checkpoint.
+/// A network with the vocabulary and width of the reported checkpoint.
 const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 2112, "max_position_embeddings": 128,
     "tie_word_embeddings": false}"#;
@@ -55,8 +55,8 @@ fn zeros_that_training_opens_are_a_notice() {
     assert_eq!(findings(&closed["verdict"], "no_gradient")[0].0, "warning");
 }
 
-/// NumPy, 20 000 networks x + α ReLU(W x + b) of width 64 with PyTorch's weights, α = 0, 8 tokens of correlation 0.5, gradients
-/// of correlation 0.3: √E (dL/dα)² is 14.047 ± 0.074.
+/// Sampled with NumPy: 20 000 networks x + α ReLU(W x + b) of width 64 with PyTorch's weights, α = 0, 8 tokens of
+/// correlation 0.5, gradients of correlation 0.3. √E (dL/dα)² is 14.047 ± 0.074.
 #[test]
 fn first_steps_have_rows_of_factors_on_branches() {
     let network = ["mlp", "--residual", "--scheme", "rezero", "--activation", "relu", "--layers", "3", "--width", "64"];
@@ -69,8 +69,8 @@ fn first_steps_have_rows_of_factors_on_branches() {
     assert!((update - 14.047).abs() < 3.0 * 0.074, "{update}");
 }
 
-/// A head of which 8 of 2112 rows have std 1. Over 12 networks in PyTorch (128 uniform ids) the loss is 15.95 ± 0.52, the norm of its
-/// gradient 920 ± 35; taken as rows of one size, 7.9 and 16.
+/// A head in which 8 of 2112 rows have std 1. Over 12 networks in PyTorch (128 uniform ids) the loss is 15.95 ± 0.52,
+/// and the norm of its gradient 920 ± 35; with rows of equal size they would be 7.9 and 16.
 #[test]
 fn rows_of_another_size_are_named_and_decide_the_loss() {
     let folder = drawn(LLAMA, "hf");
@@ -120,7 +120,8 @@ fn rows_of_other_sizes_are_no_copies() {
     }
 }
 
-/// A token table of std 0.0002 next to positions of 0.02: 0.01 %, and outputs that are equal for any ids (0.9999).
+/// A token table of std 0.0002 with positions of 0.02: tokens are 0.01 % of the variance, and outputs are equal for any
+/// ids (0.9999).
 #[test]
 fn positions_that_drown_tokens_are_a_finding() {
     let folder = drawn(GPT2, "hf");
@@ -137,7 +138,7 @@ fn positions_that_drown_tokens_are_a_finding() {
     assert_eq!(report["prediction"]["verdict"]["grade"], "trainable_with_care");
 }
 
-/// A stream beyond 65 504 overflows in fp16 and not in f32, where a few rows of 10³⁷ have squares beyond it.
+/// A stream beyond 65 504 overflows in fp16. In f32 it does not, but the squares of a few rows of 10³⁷ do.
 #[test]
 fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
     let grade = |dtype, change: fn(&str, &mut Vec<f32>)| {
@@ -175,7 +176,8 @@ fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
     assert!(rows.clone().all(|line| line.chars().count() <= 110), "{}", rows.collect::<Vec<_>>().join("\n"));
 }
 
-/// Two layers whose branch has one tensor: the engine samples a variance that the prediction of independent ones misses.
+/// Layers whose branches share one tensor: the engine samples a larger variance than the prediction for independent
+/// tensors.
 #[test]
 fn a_tensor_that_several_sites_use_is_a_caveat() {
     let folder = folder();
@@ -202,7 +204,7 @@ fn a_tensor_that_several_sites_use_is_a_caveat() {
     assert!(excess > 0.05 && excess < share, "sampled {excess} more, at most {share}");
 }
 
-/// A tied table of unit variance: 72 nats in PyTorch for 7.6 of equal logits.
+/// A tied table of unit variance: 72 nats in PyTorch, compared with 7.6 of equal logits.
 #[test]
 fn inspect_says_the_loss_and_judges_it() {
     let config =

@@ -1,8 +1,8 @@
-//! Encoders of images as configs describe them.
+//! Image encoders, as configs describe them.
 
 use super::{folder, json, run, stdout, written};
 
-/// A causal mask lets a class token and one or two patches attend one by one.
+/// A class token and one or two patches, which attend one by one through a causal mask.
 #[test]
 fn class_tokens_precede_few_patches() {
     for tokens in ["2", "3"] {
@@ -11,11 +11,13 @@ fn class_tokens_precede_few_patches() {
     }
 }
 
-/// DeiT and BEiT start with a class token of zero before a LayerNorm of ε = 1e-12, whose slope there is 10⁶. Gradients at the
-/// embeddings are those of 40 models of transformers 5.24 each, of heavy tails: 1.34e10 ± 0.13e10 and 4.1e9 ± 0.5e9.
+/// DeiT and BEiT start with a class token of zero before a LayerNorm of ε = 1e-12, whose slope there is 10⁶. Gradients
+/// at the embeddings were measured over 40 models of transformers 5.24 each and have heavy tails: 1.34e10 ± 0.13e10 and
+/// 4.1e9 ± 0.5e9.
 #[test]
 fn class_tokens_of_zero_are_predicted() {
-    /// As far as 40 networks with ln |g|² of a standard deviation of 0.65 know it, and second order leaves out.
+    /// The tolerance as a factor: the error of 40 networks, whose ln |g|² has a standard deviation of 0.65, and of
+    /// second order.
     const WITHIN: f64 = 1.6;
     let folder = folder();
     for (family, sampled) in [("deit", 1.34e10), ("beit", 4.1e9)] {

@@ -1,4 +1,4 @@
-//! Small networks from the inside: every quantity of every site, every weight's gradient and its first steps.
+//! The inside of small networks: every quantity of every site, the gradient of every weight and its first steps.
 
 use rayon::ThreadPoolBuilder;
 use sigprop::architecture::{Architecture, Format};
@@ -10,7 +10,7 @@ use sigprop_stack::{Number, Quantity, SiteRow, Stack};
 
 use super::table::{Row, Table};
 
-/// What every network has, unless it says otherwise.
+/// Keys of every network, unless it sets them itself.
 const COMMON: &str = "d_model = 32\nn_heads = 2\nseq_len = 8\nvocab_size = 40\n";
 
 const SITES: Table = Table {
@@ -43,7 +43,7 @@ struct Network {
     keys: &'static str,
     scheme: &'static str,
     input: Input,
-    /// Whether masks are drawn.
+    /// True if dropout masks are sampled.
     train: bool,
 }
 
@@ -168,7 +168,7 @@ fn numbers(row: &SiteRow) -> Vec<Option<f64>> {
     Quantity::ALL.map(number).to_vec()
 }
 
-/// The rows of [`WEIGHTS`], of a learning rate of 1.
+/// The rows of [`WEIGHTS`], for a learning rate of 1.
 fn weights(name: &str, stack: &Stack, prediction: &Prediction) -> Vec<Row> {
     let steps =
         [Optimizer::Sgd, Optimizer::Adam].map(|optimizer| FirstUpdate::of(prediction, (stack, None), optimizer, 1.0));

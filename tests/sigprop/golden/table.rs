@@ -1,29 +1,30 @@
-//! Tables of numbers that were committed.
+//! Tables of committed numbers.
 
 use std::{collections::BTreeMap, env, path::PathBuf};
 
-/// Of variances relative, and of their logarithms where those are larger than 1; of correlations absolute. Processors
-/// differ in the last bits of their elementary functions.
+/// The tolerance: relative for variances, and for their logarithms if these are larger than 1; absolute for
+/// correlations. Processors differ in the last bits of their elementary functions.
 const TOLERANCE: f64 = 1e-10;
-/// What is written is rounded to so many per 1: finer than what is compared, coarser than what processors differ in.
+/// Numbers are written in multiples of 1/`STEPS`: finer than the tolerance, coarser than the differences between
+/// processors.
 const STEPS: f64 = 1e12;
 const ADVICE: &str = "if they are meant to change, `SIGPROP_GOLDEN=write cargo test --test sigprop golden` writes them \
                       anew, and CHANGELOG explains it under *Numbers changed*";
 
-/// A file in `golden/`: columns of names, which tell rows apart, and of numbers.
+/// A file in `golden/`: columns of names, which identify rows, and of numbers.
 pub(super) struct Table {
     pub(super) file: &'static str,
     pub(super) names: &'static [&'static str],
     pub(super) numbers: &'static [&'static str],
 }
 
-/// The names of a row and its numbers; some do not exist.
+/// The names of a row and its numbers; `None` if a number does not exist.
 pub(super) type Row = (Vec<String>, Vec<Option<f64>>);
 
 type Rows = BTreeMap<Vec<String>, Vec<Option<f64>>>;
 
 impl Table {
-    /// Fails where rows are not those committed, or writes them.
+    /// Fails if rows differ from the committed ones, or writes them with `SIGPROP_GOLDEN=write`.
     pub(super) fn check(&self, got: Vec<Row>) {
         match env::var("SIGPROP_GOLDEN").as_deref() {
             Ok("write") => self.write(got),
@@ -35,7 +36,7 @@ impl Table {
         }
     }
 
-    /// One line per number that is not what was committed.
+    /// One line for every number that differs from the committed one.
     fn changes(&self, committed: &Rows, got: &Rows) -> Vec<String> {
         let tell = |number: Option<f64>| number.map_or("none".to_owned(), |value| value.to_string());
         let keys = committed.keys().chain(got.keys().filter(|key| !committed.contains_key(*key)));
@@ -67,7 +68,7 @@ impl Table {
     }
 
     fn write(&self, got: Vec<Row>) {
-        // Adding zero makes −0 a plain one.
+        // Adding zero turns −0 into 0.
         let rounded = |value: f64| (value * STEPS).round() / STEPS + 0.0;
         let mut writer = csv::Writer::from_path(self.path()).expect("the file can be written");
         writer.write_record(self.names.iter().chain(self.numbers)).expect("the file can be written");
@@ -80,7 +81,7 @@ impl Table {
     }
 }
 
-/// Whether both are the same to [`TOLERANCE`].
+/// Returns true if both are equal within [`TOLERANCE`].
 fn agree(committed: Option<f64>, got: Option<f64>) -> bool {
     match (committed, got) {
         // Equal infinities are logarithms of zero.

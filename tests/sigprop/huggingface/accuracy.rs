@@ -12,7 +12,7 @@ use super::{
 };
 use crate::accuracy::{page::Table, percent, percentile};
 
-/// What a line of the first table is of.
+/// The lines of the first table with their groups.
 const GROUPS: [(&str, Group); 5] = [
     ("second moments of signals and gradients on the stream", Group::Stream),
     ("products of two tokens, relative to the second moment", Group::Cross),
@@ -21,7 +21,7 @@ const GROUPS: [(&str, Group); 5] = [
     ("gradients of weights", Group::WeightGradient),
 ];
 
-/// The cells of the runs that are chosen, by family.
+/// The cells of the chosen runs, by family.
 fn cells(chosen: impl Fn(&Key) -> bool) -> BTreeMap<String, Vec<Cell>> {
     let reference = Reference::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("data/measured/huggingface"));
     let mut families: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
@@ -86,7 +86,7 @@ fn accuracy_of_real_models() {
     by_family(&families).check("families");
 }
 
-/// The runs with texts, whose ids are given, in evaluation mode.
+/// The runs on texts, whose ids are given, in evaluation mode.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a minute of CPU time: 26 models")]
 fn accuracy_of_real_models_with_texts() {

@@ -1,4 +1,4 @@
-//! What was measured: the tables of a folder of reference measurements (see docs/huggingface.md).
+//! Measurements: the tables of a folder of reference measurements (see docs/huggingface.md).
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,7 @@ pub(super) struct Key {
 /// A folder of reference measurements.
 pub(super) struct Reference {
     folder: PathBuf,
-    /// By name and kind of input.
+    /// The cases by name and kind of input.
     pub(super) cases: BTreeMap<(String, String), Case>,
     pub(super) runs: BTreeMap<Key, Vec<Measured>>,
 }
@@ -65,13 +65,13 @@ impl Reference {
         Self { folder: folder.to_owned(), cases, runs }
     }
 
-    /// The text of the config.
+    /// The text of the config of a case.
     pub(super) fn config(&self, case: &str) -> String {
         let path = self.folder.join(format!("configs/{case}.json"));
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// The ids that a stream (`in`, `enc`, `dec`) read.
+    /// The path of the ids that a stream (`in`, `enc`, `dec`) read.
     pub(super) fn tokens(&self, case: &str, input: &str, stream: &str) -> PathBuf {
         self.folder.join(format!("tokens/{case}.{input}.{stream}.npy"))
     }
@@ -82,7 +82,7 @@ fn rows<T: for<'de> Deserialize<'de>>(path: PathBuf) -> impl Iterator<Item = T> 
     reader.into_deserialize().map(move |row| row.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// What was measured: a blank field but the numbers repeats the line above.
+/// Reads the measurements. A blank field repeats the line above; numbers are never blank.
 fn repeated(path: &Path) -> Vec<Measured> {
     let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let header = reader.headers().expect("a header").clone();

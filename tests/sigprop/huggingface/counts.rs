@@ -1,8 +1,8 @@
-//! Numbers of parameters beside those of the classes of transformers.
+//! Numbers of parameters, compared with those of the classes of transformers.
 //!
-//! `counts.jsonl`: a config a line, and the number of parameters (each tensor once) of what transformers 5.24.0 with
-//! torch 2.15.0 builds from it on the device `meta`, by class; the class without a name is `AutoModel`. Classes of one
-//! half of an encoder–decoder are left out.
+//! `counts.jsonl` has one config per line, with numbers of parameters by class (each tensor counts once). They are
+//! those of the models that transformers 5.24.0 with torch 2.15.0 builds from the config on the device `meta`. The
+//! class without a name is `AutoModel`. Classes of one half of an encoder–decoder are left out.
 
 use std::collections::BTreeMap;
 

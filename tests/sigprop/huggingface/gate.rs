@@ -1,21 +1,22 @@
-//! When a prediction agrees with a measurement.
+//! The conditions under which a prediction agrees with a measurement.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::names::Group;
 
-/// Deviations within the sampling error or this share pass,
+/// A cell on the stream is near if its relative deviation is within the sampling error or within this.
 const NEAR: f64 = 0.01;
-/// of this share of the cells on the stream; none may deviate by more than `FAR` beyond the sampling error.
+/// At least this share of the cells on the stream must be near. None may deviate by more than `FAR` beyond the sampling
+/// error.
 const NEAR_SHARE: f64 = 0.95;
 const FAR: f64 = 0.05;
-/// This share of the other cells may be further away, and one cell in any case: sampling errors of gradients of
-/// weights are far from normal.
+/// This share of the other cells, but always one cell, may be further away, because sampling errors of weight gradients
+/// are far from normal.
 const MISSES: f64 = 0.02;
-/// Two-sided probability of a deviation beyond the sampling error: that of 3 standard deviations.
+/// The two-sided probability of a deviation beyond the sampling error, equal to that of 3 standard deviations.
 const BEYOND: f64 = 0.0027;
 
-/// One predicted number beside a measured one.
+/// One predicted number with its measurement.
 pub(super) struct Cell {
     pub(super) group: Group,
     pub(super) layer: i64,
@@ -25,23 +26,23 @@ pub(super) struct Cell {
     pub(super) observed: f64,
     pub(super) std_error: f64,
     pub(super) seeds: usize,
-    /// What deviations are relative to.
+    /// The size that deviations are relative to.
     pub(super) unit: f64,
 }
 
 impl Cell {
-    /// Relative deviation.
+    /// The relative deviation.
     pub(super) fn error(&self) -> f64 {
         (self.predicted - self.observed) / self.unit
     }
 
-    /// Relative sampling error that is hardly ever exceeded.
+    /// The relative sampling error, which is exceeded with probability `BEYOND`.
     fn sampling(&self) -> f64 {
         let student = StudentsT::new(0.0, 1.0, (self.seeds - 1) as f64).expect("there are several seeds");
         student.inverse_cdf(1.0 - BEYOND / 2.0) * self.std_error / self.unit
     }
 
-    /// What most cells must keep to.
+    /// The largest relative deviation at which the cell is near.
     pub(super) fn bound(&self) -> f64 {
         match self.group {
             Group::Stream | Group::Cross => self.sampling().max(NEAR),
@@ -49,37 +50,37 @@ impl Cell {
         }
     }
 
-    /// What every cell of the stream must keep to.
+    /// The largest relative deviation that is allowed for any cell of the stream.
     pub(super) fn limit(&self) -> f64 {
         FAR + self.sampling()
     }
 
-    /// Whether it keeps to its bound; what is no number does not.
+    /// Returns true if the deviation is within its bound, false for NaN.
     pub(super) fn is_near(&self) -> bool {
         self.error().abs() <= self.bound()
     }
 
-    /// Whether it keeps to its limit.
+    /// Returns true if the deviation is within its limit.
     fn is_possible(&self) -> bool {
         self.error().abs() <= self.limit()
     }
 }
 
-/// How the cells of one group agree.
+/// The agreement of the cells of one group.
 pub(super) struct Agreement {
     pub(super) count: usize,
     pub(super) near: usize,
-    /// Median and 90th percentile of the size of the relative deviations.
+    /// Median and 90th percentile of the absolute relative deviations.
     pub(super) percentiles: [f64; 2],
-    /// Share of deviations within two standard errors.
+    /// The share of deviations within two standard errors.
     pub(super) share_z_below_2: f64,
-    /// Site, quantity and error of the cell with the largest excess over its bound.
+    /// Site, quantity and error of the cell whose error is largest relative to its bound.
     pub(super) worst: (String, &'static str, f64),
     pub(super) passes: bool,
 }
 
 impl Agreement {
-    /// None if there are no cells.
+    /// `None` if there are no cells.
     pub(super) fn of(group: Group, cells: &[&Cell]) -> Option<Self> {
         let near = cells.iter().filter(|cell| cell.is_near()).count();
         let excess = |cell: &Cell| cell.error().abs() / cell.bound();
@@ -107,12 +108,12 @@ impl Agreement {
         })
     }
 
-    /// The numbers of [`AGREEMENT`].
+    /// The values of the columns [`AGREEMENT`].
     pub(super) fn numbers(&self) -> [String; 5] {
         let [median, ninety] = self.percentiles.map(|error| format!("{error:.5}"));
         [self.count.to_string(), self.near.to_string(), median, ninety, format!("{:.3}", self.share_z_below_2)]
     }
 }
 
-/// Columns of [`Agreement::numbers`].
+/// The columns of [`Agreement::numbers`].
 pub(super) const AGREEMENT: [&str; 5] = ["cells", "near", "p50", "p90", "share_z_below_2"];

@@ -1,5 +1,5 @@
-//! Predictions from a `config.json` alone beside measurements of the model that Hugging Face transformers builds
-//! from it.
+//! Predictions from a `config.json` alone, compared with measurements of the model that Hugging Face transformers
+//! builds from it.
 
 mod accuracy;
 mod case;
@@ -20,7 +20,8 @@ use report::Report;
 use run::run;
 use sigprop::Theory;
 
-/// Compares the runs of the measurements in `folder` that are chosen, and complains about those that fail, or no longer do.
+/// Compares the chosen runs of the measurements in `folder`. Fails if a run deviates that is not `known` to, or if a
+/// known one no longer does.
 fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>, theory: Theory, known: &[&str]) {
     let reference = Reference::read(folder);
     let mut report = Report::new(report);
@@ -33,7 +34,7 @@ fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>, theory: Theory
     report.finish(&known.iter().filter(is_compared).copied().collect::<Vec<_>>());
 }
 
-/// Names of cases and kinds of input; none is all.
+/// The chosen cases and kinds of input. An empty set means all.
 #[derive(Default)]
 struct Chosen {
     cases: HashSet<String>,
@@ -47,11 +48,12 @@ impl Chosen {
     }
 }
 
-/// Not reached: weights of queries and keys of one block each, 39 and 48 % too large; other blocks of mixtral are within their errors, others
-/// of qwen3, whose scores have the variance 1 among tokens of a text, 10 to 36 % too large.
+/// Not reached: weights of queries and keys of one block each, 39 and 48 % too large. Other blocks of mixtral are
+/// within their errors. Others of qwen3, whose scores have variance 1 among tokens of a text, are 10 to 36 % too large.
 const SHARP: [&str; 2] = ["mixtral_8x256 eval u: weight_grad", "qwen3_12x512 eval t: weight_grad"];
 
-/// Not reached: products of gradients of two tokens behind tokens that start at zero, whose gradients are 10⁹ times as large as others.
+/// Not reached: products of gradients of two tokens after tokens that start at zero, whose gradients are 10⁹ times as
+/// large as others.
 const STARTED_AT_ZERO: [&str; 4] =
     ["beit eval n: cross", "deit eval n: cross", "vit_mae eval n: cross", "vit_msn eval n: cross"];
 
@@ -61,23 +63,24 @@ fn a_selection_of_models_is_as_measured() {
     compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &SHARP);
 }
 
-/// Rope types, masks and projections, each in a small model.
+/// Rope types, masks and projections, each tested in a small model.
 #[test]
 fn variants_of_layouts_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/variants");
     compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &[]);
 }
 
-/// Families of models, each in a small model.
+/// Families of models, each tested in a small model.
 #[test]
 fn families_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
     compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &STARTED_AT_ZERO);
 }
 
-/// `SIGPROP_HF_TRUTH` names a folder of measurements, else it is `data/measured/huggingface`; `SIGPROP_HF_REPORT` one for
-/// results.csv and summary.csv; `SIGPROP_HF_CASES` and `SIGPROP_HF_KINDS` choose from it: `gpt2_48x256,t5_small_6x512` and `u,t`; with
-/// `SIGPROP_HF_MEAN_FIELD` second moments of the stream are compared as the infinitely wide network has them.
+/// Variables: `SIGPROP_HF_TRUTH` names a folder of measurements, by default `data/measured/huggingface`.
+/// `SIGPROP_HF_REPORT` names one for results.csv and summary.csv. `SIGPROP_HF_CASES` and `SIGPROP_HF_KINDS` choose
+/// runs: `gpt2_48x256,t5_small_6x512` and `u,t`. With `SIGPROP_HF_MEAN_FIELD`, second moments of the stream are
+/// compared with the theory of infinite width.
 #[test]
 #[ignore = "minutes: 125 runs of 26 models"]
 fn all_models_are_as_measured() {
@@ -90,8 +93,8 @@ fn all_models_are_as_measured() {
     compare(&folder, &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref(), theory, known);
 }
 
-/// Second moments of the stream, and of its pairs of tokens, as the infinitely wide network has them; of texts, for branches that
-/// are dropped (DINOv2) are averaged over too early.
+/// Second moments of the stream and of its pairs of tokens, predicted by the theory of infinite width. Images are left
+/// out, because dropped branches (DINOv2) are averaged too early there.
 #[test]
 fn an_infinitely_wide_selection_is_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");

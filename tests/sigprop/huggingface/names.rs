@@ -1,12 +1,12 @@
-//! The names of the measurements beside ours.
+//! Translates the names of the measurements into ours.
 
 use sigprop::agreement::Compared;
 use sigprop_stack::Quantity;
 
-/// What a measured number is compared with.
+/// The kind of number that a measurement is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Group {
-    /// Second moments of signal and gradient on the stream.
+    /// Second moments of signals and gradients on the stream.
     Stream,
     /// Cross products of tokens on the stream.
     Cross,
@@ -16,7 +16,7 @@ pub(super) enum Group {
     WeightGradient,
     /// Second moments of weights.
     Weight,
-    /// The first position; not gated.
+    /// Second moments at the first position; the gate ignores them.
     First,
 }
 
@@ -36,38 +36,39 @@ impl Group {
     }
 }
 
-/// At the end of which stream the measured gradient started.
+/// The stream at whose end the measured gradient started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Last,
     Encoder,
 }
 
-/// Where a measured number is predicted.
+/// The place where a measured number is predicted.
 pub(super) enum Place {
     Site(String),
-    /// The average over tensors, by candidate names of which those that exist count.
+    /// The average over the tensors with these names, as far as they exist.
     Tensors(Vec<String>),
 }
 
-/// A measured number in our words.
+/// A measured number in our terms.
 pub(super) struct Named {
     pub(super) group: Group,
     pub(super) quantity: &'static str,
     pub(super) loss: Loss,
-    /// What is looked up at a site.
+    /// The predicted quantity at a site.
     pub(super) compared: Compared,
     pub(super) place: Place,
 }
 
 impl Named {
-    /// Whether the infinitely wide network has it at these widths: second moments of the stream and of its pairs of tokens.
+    /// Returns true if the theory of infinite width predicts the number at these widths: second moments of the stream
+    /// and of its pairs of tokens.
     pub(super) fn is_leading(&self) -> bool {
         matches!(self.group, Group::Stream | Group::Cross)
     }
 }
 
-/// Our words for a site, layer and statistic; none for what is not predicted.
+/// Translates a site, layer and statistic; `None` if the number is not predicted.
 pub(super) fn named(site: &str, layer: i64, stat: &str) -> Option<Named> {
     let (prefix, site) = match site.split_once('.') {
         Some(("enc", rest)) => ("encoder.", rest),
@@ -116,7 +117,7 @@ pub(super) fn named(site: &str, layer: i64, stat: &str) -> Option<Named> {
     Some(Named { group, quantity: compared.name(), loss, compared, place: Place::Site(place) })
 }
 
-/// Tensors of a block that a measured weight may be: dense, or of experts.
+/// The tensors of a block that correspond to a measured weight, dense or of experts; `None` if the weight is unknown.
 fn tensors(weight: &str) -> Option<&'static [&'static str]> {
     Some(match weight {
         "q" => &["attention.heads.query"],

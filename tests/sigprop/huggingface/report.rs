@@ -1,4 +1,4 @@
-//! What the comparison found: results.csv cell by cell, summary.csv run by run and group by group, families.csv.
+//! Writes the results of the comparison: results.csv with all cells, summary.csv by run and group, families.csv.
 
 use std::{
     collections::BTreeMap,
@@ -16,9 +16,9 @@ use super::{
 
 pub(super) struct Report {
     files: Option<Files>,
-    /// Cells by family.
+    /// The cells by family.
     families: BTreeMap<String, Vec<Cell>>,
-    /// Of a run, or of a group of its cells, and what is wrong.
+    /// Failures: the run, or the group of its cells, and a message.
     failures: Vec<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ const RUN: [&str; 5] = ["family", "case", "mode", "input", "group"];
 const WORST: [&str; 4] = ["worst_site", "worst_quantity", "worst_error", "ok"];
 
 impl Report {
-    /// Writes into a folder, if there is one.
+    /// Prepares a report, written into a folder if there is one.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         let files = folder.map(|folder| {
             fs::create_dir_all(folder).expect("the folder of the report can be made");
@@ -65,7 +65,7 @@ impl Report {
         Self { files, families: BTreeMap::new(), failures: Vec::new() }
     }
 
-    /// Takes down one run.
+    /// Adds one run, or its failure.
     pub(super) fn add(&mut self, key: &Key, case: &Case, run: Result<Vec<Cell>, String>) {
         let Key { case: name, mode, input } = key;
         let cells = match run {
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// Writes the families and fails if other runs did than those that are known to, or fewer.
+    /// Writes the families. Fails if a run failed that is not known to, or if a known one did not.
     pub(super) fn finish(mut self, known: &[&str]) {
         if let Some(files) = &mut self.files {
             for (family, cells) in &self.families {
@@ -136,7 +136,7 @@ fn agreement(cells: &[Cell], group: Group) -> Option<Agreement> {
     Agreement::of(group, &cells.iter().filter(|cell| cell.group == group).collect::<Vec<_>>())
 }
 
-/// Writes a record at once, so that a run can be watched.
+/// Writes a record immediately, so that a run can be watched.
 fn write<'r>(file: &mut Writer<File>, record: impl Iterator<Item = &'r str>) {
     file.write_record(record.map(str::as_bytes)).expect("the report can be written");
     file.flush().expect("the report can be written");

@@ -1,4 +1,4 @@
-//! One run: the prediction from a config, cell by cell beside what was measured.
+//! One run: the prediction from a config, compared with the measurement cell by cell.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::{
     names::{Group, Loss, Named, Place, named},
 };
 
-/// All cells of one run; a prediction that fails is a message.
+/// All cells of one run, or a message if the prediction fails.
 pub(super) fn run(reference: &Reference, key: &Key, theory: Theory) -> Result<Vec<Cell>, String> {
     let case = &reference.cases[&(key.case.clone(), key.input.clone())];
     let architecture = architecture(reference, case)?;
@@ -51,7 +51,7 @@ fn architecture(reference: &Reference, case: &Case) -> Result<Architecture, Stri
     Ok(architecture)
 }
 
-/// What a prediction says of sites and tensors.
+/// The prediction of a run, with the index of every site.
 struct Predicted {
     table: SiteTable,
     places: HashMap<String, usize>,
@@ -108,7 +108,7 @@ impl Predicted {
                 cell.site.clone_from(&known[0].tensor);
                 let value = |weight: &WeightRow| match named.group {
                     Group::Weight => weight.variance,
-                    // Measured of the sum over the sequences of a batch, which are independent.
+                    // The measured gradient is the sum over the sequences of a batch, which are independent.
                     _ => weight.grad_second_moment.value.value() * case.batch as f64,
                 };
                 cell.predicted = known.iter().copied().map(value).sum::<f64>() / known.len() as f64;
@@ -127,7 +127,8 @@ impl Predicted {
         Ok(cell)
     }
 
-    /// A site: where nothing follows the last block, that is the final one; experts may stand for a network.
+    /// The name and index of a site. Without a final norm the last block takes its place, and experts can take the
+    /// place of a feed-forward network.
     fn place(&self, site: &str, layer: i64) -> Result<(String, usize), String> {
         let last_block = site.strip_suffix("final_norm").map(|prefix| format!("{prefix}blocks.{}", layer - 1));
         let experts = site.strip_suffix("ffn.out").map(|block| format!("{block}ffn.experts"));
@@ -138,7 +139,7 @@ impl Predicted {
     }
 }
 
-/// What a cross product is measured in: the second moment at the same site.
+/// The unit of a cross product: the second moment at the same site.
 fn second_moment(row: &Measured, measured: &[Measured]) -> f64 {
     let stat = row.stat.replace("corr_raw", "m2");
     let same = |other: &&Measured| other.site == row.site && other.layer_index == row.layer_index && other.stat == stat;

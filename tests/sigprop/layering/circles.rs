@@ -1,4 +1,5 @@
-//! Modules use each other in one direction: no circles in all of `src/`, by `use` lines and by paths in the code.
+//! Modules use each other in one direction. There are no circles in `src/`, neither by `use` lines nor by paths in the
+//! code.
 //!
 //! A module and its submodules count as one: uses between them are not edges.
 
@@ -9,7 +10,7 @@ use super::root;
 
 type Modules = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
 
-/// Paths of modules below `folder` with the paths that they use.
+/// Reads the paths of modules below `folder`, with the paths that they use.
 fn read(folder: &Path, path: &[String], modules: &mut Modules) {
     for entry in std::fs::read_dir(folder).expect("the folder exists") {
         let file = entry.expect("the folder is readable").path();
@@ -25,7 +26,7 @@ fn read(folder: &Path, path: &[String], modules: &mut Modules) {
     }
 }
 
-/// Paths that a module names, in `use` lines and elsewhere.
+/// The paths that a module names, in `use` lines and elsewhere.
 fn used(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
     let code: String = text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
@@ -38,7 +39,7 @@ fn used(text: &str) -> Vec<String> {
     paths
 }
 
-/// The paths of a tree of a `use` line.
+/// Collects the paths of the tree of a `use` line.
 fn branches(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     let (mut depth, mut start) = (0, 0);
     for (place, character) in tree.char_indices().chain([(tree.len(), ',')]) {
@@ -61,14 +62,14 @@ fn branches(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// Paths that begin at the crate or at the module around.
+/// The paths in the code that begin with `crate::` or `super::`.
 fn inline(code: &str) -> impl Iterator<Item = String> + '_ {
     let words = code.split(|character: char| !(character.is_alphanumeric() || character == '_' || character == ':'));
     let begins = |word: &&str| word.starts_with("crate::") || word.starts_with("super::");
     words.filter(begins).map(|word| word.trim_end_matches(':').to_owned())
 }
 
-/// A path from the root of the crate; none of another crate.
+/// A path from the root of the crate; `None` for a path of another crate.
 fn resolved(path: &str, own: &[String]) -> Option<Vec<String>> {
     let parts: Vec<String> = path.split("::").map(|part| part.trim().to_owned()).collect();
     match parts[0].as_str() {
@@ -103,7 +104,7 @@ fn modules_use_each_other_in_one_direction() {
     }
 }
 
-/// All modules that one uses, and those that these use.
+/// All modules that a module uses, directly or through others.
 fn reached(from: &[String], modules: &Modules) -> BTreeSet<Vec<String>> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&Vec<String>> = modules[from].iter().collect();

@@ -10,10 +10,10 @@ use sigprop::architecture::{Activation, NormChoice, NormPlacement, Parallel, Pos
 use sigprop::cli::Caller;
 use sigprop::schemes::SCHEMES;
 
-/// Rounding by which a correlation may exceed 1.
+/// The rounding error by which a correlation may exceed 1.
 const ROUNDING: f64 = 1e-6;
 
-/// Networks without flags of their shape, small ones written as JSON among them.
+/// Models that bring their own shape; some are small ones written as JSON.
 const MODELS: &[&str] = &[
     "gpt2",
     "bert-base",
@@ -26,16 +26,17 @@ const MODELS: &[&str] = &[
         "weighting": "softmax", "normalised": true, "scale": 1.0, "first_dense": 1, "every": 1}}"#,
 ];
 
-/// Values of flags that take any number.
+/// Values of flags that accept any number.
 const NUMBERS: &[&str] = &["0", "1e-160", "1e-12", "0.001", "0.5", "1", "2", "30", "1e6", "1e100", "1e300", "-1"];
 const SHARES: &[&str] = &["0", "1e-9", "0.1", "0.5", "0.999999", "1"];
 const RATES: &[&str] = &["0", "0.1", "0.5", "0.999"];
 const SIZES: &[&str] = &["1", "2", "3", "8", "16", "64"];
 
-/// Picks an index below a number.
+/// Picks an index below a given number.
 pub(crate) type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
 
-/// Words of a random `predict` without its format, of which a part is refused because flags do not fit.
+/// The words of a random `predict`, without its format. Some of these commands are refused because their flags do not
+/// fit.
 pub(crate) fn prediction(choose: Choose) -> Vec<String> {
     let mut command = Command { words: vec!["predict".to_owned()], choose };
     command.network();
@@ -61,7 +62,7 @@ impl Command<'_> {
         (self.choose)(many) == 0
     }
 
-    /// A flag in one of so `many` commands, with one of these values.
+    /// Adds a flag to one in `many` commands, with one of these values.
     fn flag(&mut self, many: usize, flag: &str, values: &[&str]) {
         if self.in_one_of(many) {
             let value = self.one_of(values);
@@ -110,7 +111,7 @@ impl Command<'_> {
         }
     }
 
-    /// Flags of blocks with attention.
+    /// Adds flags of blocks with attention.
     fn blocks(&mut self) {
         self.flag(8, "kv-heads", &["1", "2"]);
         self.flag(6, "ffn", SIZES);
@@ -180,15 +181,15 @@ impl Command<'_> {
     }
 }
 
-/// The stack of a random command, as a file in `folder` with some numbers replaced, and the words that predict it; none
-/// where the command is refused.
+/// Writes the stack of a random command to a file in `folder`, with some numbers replaced, and returns the words that
+/// predict it; `None` if the command is refused.
 pub(crate) fn mutated(choose: Choose, folder: &Path) -> Option<Vec<String>> {
     let mut words = prediction(choose);
     words.push("--dump-stack=-".to_owned());
     let mut stack: Value = serde_json::from_slice(&output(&words)?).expect("a dumped stack is JSON");
     let mut places = Vec::new();
     numbers(&mut stack, &mut places);
-    // A count mostly has to fit others.
+    // A changed count rarely fits the other counts.
     let has_counts = choose(8) == 0;
     places.retain(|place| has_counts || !place.is_u64());
     if places.is_empty() {
@@ -216,7 +217,7 @@ fn numbers<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
     }
 }
 
-/// Another number; a count stays a small one, so that networks stay small.
+/// Another value for a number. Counts stay small, so that networks stay small.
 fn other(number: &Value, choose: Choose) -> Value {
     if let Some(count) = number.as_u64() {
         let counts = [0, 1, 2, count.saturating_sub(1), count + 1];
@@ -227,7 +228,7 @@ fn other(number: &Value, choose: Choose) -> Value {
     Number::from_f64(values[choose(values.len())]).map_or(Value::Null, Value::Number)
 }
 
-/// Runs a prediction and demands the properties of its numbers; whether it was accepted.
+/// Runs a prediction and asserts the properties of its numbers. Returns true if the command was accepted.
 pub(crate) fn demand(words: &[String], choose: Choose) -> bool {
     let format = ["csv", "csv", "json", "table"][choose(4)];
     let words = [words, &[format!("--format={format}"), "--sites=all".to_owned()]].concat();
@@ -249,7 +250,7 @@ pub(crate) fn demand(words: &[String], choose: Choose) -> bool {
     true
 }
 
-/// Variances are not negative, and correlations at most 1.
+/// Asserts that variances are not negative and correlations at most 1.
 fn rows(words: &[String], text: &str) {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let columns = lines.next().expect("a header");
@@ -271,7 +272,7 @@ fn rows(words: &[String], text: &str) {
     }
 }
 
-/// Standard output of a command; none where it is refused. A panic is shown with the words.
+/// The standard output of a command; `None` if it is refused. A panic is reported with the words.
 fn output(words: &[String]) -> Option<Vec<u8>> {
     let run = || Caller::default().run(words.iter().map(OsString::from));
     let reply = catch_unwind(AssertUnwindSafe(run));
@@ -279,7 +280,7 @@ fn output(words: &[String]) -> Option<Vec<u8>> {
     reply.ok().map(|reply| reply.output)
 }
 
-/// The command as a shell reads it.
+/// The command in the syntax of a shell.
 fn quoted(words: &[String]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }

@@ -8,15 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-/// Commands of each test.
+/// The number of commands of each test.
 const COMMANDS: u64 = 150;
 
-/// A number of the environment, for searches that are longer than a test or start elsewhere.
+/// A number from the environment, for searches that are longer than a test or use another seed.
 fn setting(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().expect("the variable is a whole number"))
 }
 
-/// Makes random steps, each of which reports whether its command was accepted; a panic does not end the search.
+/// Makes random steps, each of which returns true if its command was accepted. A panic does not end the search.
 fn search(stream: u64, mut step: impl FnMut(commands::Choose) -> bool) {
     let mut generator = ChaCha8Rng::seed_from_u64(setting("SIGPROP_SEED", 1));
     generator.set_stream(stream);

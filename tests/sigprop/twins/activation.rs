@@ -2,7 +2,7 @@ use sigprop_stack::Activation;
 
 use crate::support::{activation, assert_twin, gaussian_stack, linear};
 
-/// Applied to exactly Gaussian tokens of two scales.
+/// Every activation, applied to exactly Gaussian tokens of two scales.
 #[test]
 fn every_activation_at_two_scales() {
     for function in Activation::ALL {
@@ -13,7 +13,7 @@ fn every_activation_at_two_scales() {
     }
 }
 
-/// A feed-forward network: the gradient knows the norms and directions of the forward pass.
+/// A feed-forward network: the gradient depends on the norms and directions of the forward pass.
 #[test]
 fn activation_between_linear_maps() {
     for function in [Activation::Relu, Activation::Gelu, Activation::Tanh] {

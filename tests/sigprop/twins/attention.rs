@@ -63,11 +63,11 @@ fn grouped_keys_and_values() {
 fn attention_dropout() {
     let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std: 1.0, dropout_rate: 0.3 };
     assert_twin(&attention(&shape, 32), 200);
-    // Masks of single values move no score that all keys share: gradients of keys add up to nothing.
+    // Masks of single values move no score that all keys share: gradients of keys sum to zero.
     assert_twin(&with(&shape, 32, |attention| attention.mask = Mask::CAUSAL), 200);
 }
 
-/// As many keys as features: products of two keys, which no mask makes larger, are half of an output.
+/// A head with as many keys as features: products of two keys, which no mask enlarges, are half of an output.
 /// Not reached: gradients of queries are 4 % too large.
 #[test]
 #[should_panic(expected = "heads.query grad_variance")]
@@ -75,10 +75,10 @@ fn dropout_among_many_keys() {
     assert_twin(&attention(&Shape { n_heads: 4, n_kv_heads: 4, score_std: 1.0, dropout_rate: 0.3 }, 256), 200);
 }
 
-/// Gradients of keys add up to nothing behind their norm; before it they do not, for each has lost what it had along its own
-/// key (told 11 % too large). Taken as lost along a direction that others know nothing of, the sum is 0 behind masks and twice too
-/// large without.
-/// Not reached: key biases before norms are taken to collect nothing.
+/// Gradients of keys sum to zero after their norm. Before it they do not, because each has lost its part along its own
+/// key (predicted 11 % too large). If this part lay along a direction that other keys do not share, the sum would be 0
+/// with masks and twice too large without.
+/// Not reached: gradients of key biases before norms are predicted as zero.
 #[test]
 #[should_panic(expected = "assert_relative_eq")]
 fn normed_keys() {
@@ -98,7 +98,7 @@ fn normed_keys() {
     }
 }
 
-/// Causal masks and windows; the gradient of a token that many see.
+/// Causal masks and windows, and the gradient of a token that many queries see.
 /// Not reached: products of attention weights of two rows, a thousandth of their squares, are 17 % too large.
 #[test]
 #[should_panic(expected = "of all cells")]
@@ -111,8 +111,8 @@ fn masked_attention() {
     }
 }
 
-/// Rotated keys differ in what all tokens share, and meet queries and products of their inputs by the difference of how far
-/// they are turned.
+/// Rotated keys differ in the part that all tokens share. Their correlation with queries, and with products of their
+/// inputs, depends on the difference of the angles.
 /// Not reached: the correlation of attention weights is 4 % too large.
 #[test]
 #[should_panic(expected = "of all cells")]
@@ -129,9 +129,9 @@ fn rotated_queries_and_keys() {
     }
 }
 
-/// Embeddings of 32 features that are widened and all but hidden by positions: differences of tokens have as many
+/// Embeddings of 32 features that are widened and almost hidden by positions: differences of tokens have as many
 /// directions as positions have.
-/// Not reached: ± of 0.2 % behind a norm is taken as 1.8 %.
+/// Not reached: ± of 0.2 % after a norm is predicted as 1.8 %.
 #[test]
 #[should_panic(expected = "norm ln_variance_std")]
 fn positions_beside_narrow_embeddings() {
@@ -168,9 +168,9 @@ fn repeated_ids() {
     assert_twin(&stack, 200);
 }
 
-/// Up to sixteen keys of which most are half alike, for they have one id at different places, at a score variance of 1.5: what
-/// queries average, by what is known of pairs of keys while their sum hardly strays (followed up to 3/2 whatever their number,
-/// fifteen times as much).
+/// Up to sixteen keys, at a score variance of 1.5. Most of them are half correlated, because they have one id at
+/// different positions. Averages of queries follow from pairs of keys while the sum of these hardly fluctuates.
+/// (Followed up to 3/2 for any number of keys, the averages were fifteen times as large.)
 #[test]
 fn few_keys_beside_a_group() {
     let ids: Vec<u32> = (0..16).map(|i| if i % 3 == 2 { i } else { 0 }).collect();
@@ -190,8 +190,9 @@ fn few_keys_beside_a_group() {
     approx::assert_relative_eq!(predicted, sampled, max_relative = 0.02);
 }
 
-/// A third of the tokens alike, at score variances of ¼ and 1: averages over single keys and values, within 5 standard errors
-/// (by what groups receive, 42 % of keys would be missing; if pairs of queries sent that, 9 %).
+/// A third of the tokens are equal, at score variances of ¼ and 1: averages over single keys and values, within 5
+/// standard errors. (By the share that groups receive, 42 % of keys would be missing; if pairs of queries sent it,
+/// 9 %.)
 /// Not reached: a key by itself has 15 % too little.
 #[test]
 #[should_panic(expected = "heads.key")]
@@ -216,7 +217,7 @@ fn single_keys_beside_a_group() {
     }
 }
 
-/// The ordinary network with its attention changed.
+/// The ordinary network, with its attention changed.
 fn with(shape: &Shape, seq_len: usize, change: impl FnOnce(&mut Attention)) -> sigprop_stack::Stack {
     let mut stack = attention(shape, seq_len);
     for node in &mut stack.streams[0].body {

@@ -2,7 +2,7 @@ use sigprop_stack::{Component, Node, Norm, NormKind};
 
 use crate::support::{assert_twin, gaussian_stack, linear};
 
-/// A batch of eight behind a wide layer, with an ε that is nothing and one as large as the features.
+/// A batch of eight after a wide layer, with a negligible ε and with one as large as the features.
 #[test]
 fn batch_norms() {
     for training in [true, false] {

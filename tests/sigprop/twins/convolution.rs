@@ -9,8 +9,8 @@ fn convolution(name: &str, fan_in: usize, fan_out: usize, stride: usize) -> Node
     Node::apply(name, Component::Convolution(convolution))
 }
 
-/// The stem of a speech model: neighbours share what they read, the first and last token read less.
-/// Not reached: gradients of the first and the last of overlapping patches are those of all.
+/// The stem of a speech model: neighbours share inputs, and the first and last token have fewer inputs.
+/// Not reached: gradients of the first and the last of overlapping patches are predicted as those of all.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn two_convolutions() {

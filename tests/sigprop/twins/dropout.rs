@@ -10,7 +10,7 @@ fn dropout_of_gaussian_tokens() {
     }
 }
 
-/// Masks make norms fluctuate, and a norm divides by them.
+/// Dropout masks make lengths fluctuate, and a norm divides by the length.
 #[test]
 fn dropout_before_a_norm() {
     let body = vec![dropout("dropout", 0.3), norm("norm", NormKind::RmsNorm)];

@@ -2,7 +2,7 @@ use sigprop_stack::{Activation, Component, Gaussian, Init, Linear, Node, Source,
 
 use crate::support::{activation, assert_twin, gaussian_stack, linear, stack, standardised, tensor};
 
-/// Exact at any width.
+/// Linear maps, whose rule is exact at any width.
 #[test]
 fn linear_maps_change_width() {
     let body = vec![linear("wider", 12, 40, 0.7), linear("narrower", 40, 8, 1.9)];
@@ -17,8 +17,8 @@ fn bias_is_common_to_all_tokens() {
     assert_twin(&gaussian_stack(24, 1.0, 7, body), 4000);
 }
 
-/// Of tokens that are mostly mean nothing comes through but what differs between features: E x² is 5, 1 is left.
-/// Not reached: 0.02 of token correlation behind means.
+/// Tokens that consist mostly of their mean: only the differences between features pass. E x² is 5, of which 1 remains.
+/// Not reached: 0.02 of token correlation after means.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn standardised_weights_see_no_mean() {
@@ -30,7 +30,7 @@ fn standardised_weights_see_no_mean() {
 }
 
 /// Biases, and weights that are not Gaussian.
-/// Not reached: weights behind standardised weights get 4 % too little.
+/// Not reached: gradients of weights after standardised weights are 4 % too small.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn standardised_uniform_weights_and_a_bias() {
@@ -40,7 +40,8 @@ fn standardised_uniform_weights_and_a_bias() {
     assert_twin(&gaussian_stack(48, 1.0, 7, body), 2000);
 }
 
-/// Behind ReLU the mean is 1/π of the second moment: without it maps of length √(2/(1 − 1/π)) keep the variance.
+/// After ReLU the squared mean is 1/π of the second moment. Standardised weights remove it, so maps of length √(2/(1 −
+/// 1/π)) keep the variance.
 #[test]
 fn standardised_weights_behind_relu() {
     let gain = (2.0 / (1.0 - std::f64::consts::FRAC_1_PI)).sqrt();

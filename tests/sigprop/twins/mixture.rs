@@ -4,8 +4,8 @@ use sigprop_stack::{Activation, Gaussian, Mixture, Node, NormKind, Op, Product, 
 
 use crate::support::{activation, assert_twin, assert_within, linear, norm, sample, stack, tensor};
 
-/// Two of four experts, as the library's mixtures weigh them; the router's scores have a variance of ½. Tokens that are
-/// almost copies go to other experts all the same.
+/// Two of four experts, weighted as in the library's mixtures; the router's scores have a variance of ½. Tokens that
+/// are almost copies still go to different experts.
 #[test]
 fn chosen_experts() {
     for (weighting, normalised) in [(Weighting::Softmax, true), (Weighting::Softmax, false), (Weighting::Sigmoid, true)]
@@ -32,11 +32,12 @@ fn chosen_experts() {
     }
 }
 
-/// Gated experts of width 64 before a norm, which leaves gradients nothing along the output: one expert meets a part of that, the
-/// router what the weights of its experts have of it, and lengths of experts and of their weights are met by the norm. Without
-/// that gradients at the experts are 18 % too small, of the router 71 % too large (sigmoid), of the last map 14 % too small (all).
-/// Given 7 % for terms of second order: of one expert, which is a plain gated network, 6.5 % of the gate's.
-/// Not reached: routers before a norm get 60 % too much.
+/// Gated experts of width 64 before a norm, which removes gradients along the output. The gradient of one expert has
+/// lost a part of its component along that expert, and the router collects the rest. The norm divides by the
+/// fluctuating lengths of experts and of their weights. Without these effects, gradients at the experts are 18 % too
+/// small, of the router 71 % too large (sigmoid), of the last map 14 % too small (all). The tolerance is 7 % for terms
+/// of second order: with one expert, which is a plain gated network, the gate is 6.5 % off.
+/// Not reached: gradients of routers before a norm are 60 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
 fn what_lies_along_the_output() {
@@ -66,8 +67,9 @@ fn what_lies_along_the_output() {
     }
 }
 
-/// Tokens that happen to be alike go to the same experts, whose weights collect more of them, as does the router: without that 13 and 21 %
-/// too small, and outputs of two tokens have 0.005 of correlation. Given 3.5 % for what is of second order: 3 % of the router.
+/// Tokens that happen to be correlated go to the same experts. The weights of these experts and the router collect more
+/// of their gradients: without this effect, 13 and 21 % too small. Outputs of two tokens have a correlation of 0.005.
+/// The tolerance is 3.5 % for terms of second order: 3 % for the router.
 #[test]
 fn alike_tokens_are_sent_together() {
     const REPLICATES: usize = 600;

@@ -1,4 +1,4 @@
-//! Each rule against its sampled component, by z-score (α: [`crate::support::ALPHA`]).
+//! Compares each rule with its sampled component, by z-score (α: [`crate::support::ALPHA`]).
 
 mod activation;
 mod attention;

@@ -10,7 +10,7 @@ fn norms_of_gaussian_tokens() {
     }
 }
 
-/// eps that is as large as the signal, and a gain.
+/// Norms with an eps as large as the signal, and a gain.
 #[test]
 fn eps_and_gain_scale_the_output() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
@@ -19,7 +19,7 @@ fn eps_and_gain_scale_the_output() {
     }
 }
 
-/// DyT and Derf on Gaussian tokens, where they bend little and much; gains collect what the function hands on.
+/// DyT and Derf on Gaussian tokens, with weak and with strong saturation. Gains collect the output of the function.
 #[test]
 fn functions_in_place_of_norms() {
     for kind in [NormKind::Dyt { alpha: 0.5 }, NormKind::Dyt { alpha: 2.0 }, NormKind::Derf { alpha: 0.8 }] {
@@ -28,7 +28,7 @@ fn functions_in_place_of_norms() {
     }
 }
 
-/// What a second norm removes, the first has left nothing of.
+/// A second norm, for which the first has left nothing to remove.
 #[test]
 fn norm_of_a_norm() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
@@ -42,7 +42,7 @@ fn biased(name: &str, kind: NormKind, bias: Init) -> Node {
     Node::apply(name, Component::Norm(Norm { gain: 1.2, bias, ..Norm::plain(kind, 0.0) }))
 }
 
-/// Biases are common to all tokens; what a second norm divides by has them, and so has its mean over features.
+/// Biases are common to all tokens. They enter the length by which a second norm divides, and its mean over features.
 #[test]
 fn biases_of_norms() {
     let bias = Init::Normal { std: 0.7 };
@@ -54,7 +54,7 @@ fn biases_of_norms() {
     }
 }
 
-/// The same where every position is followed: waves tell them apart.
+/// Biases of norms where every position is followed, because sinusoidal positions distinguish them.
 #[test]
 fn biases_of_norms_by_position() {
     for bias in [Init::Normal { std: 0.7 }, Init::Uniform { bound: 1.2 }] {
@@ -69,7 +69,7 @@ fn biases_of_norms_by_position() {
     }
 }
 
-/// Blocks that normalise behind every sum, as BERT does.
+/// Blocks that normalise after every sum, as BERT does.
 #[test]
 fn biases_of_norms_behind_residual_sums() {
     let bias = Init::Normal { std: 0.4 };

@@ -2,7 +2,7 @@ use sigprop_stack::{Component, EmbeddingTerm, Node, Prepend};
 
 use crate::support::{assert_twin, gaussian_stack, linear, tensor};
 
-/// A class token before tokens that get positions with it.
+/// A class token in front of tokens; positions are added to all of them.
 #[test]
 fn class_token_and_positions() {
     let body = vec![

@@ -2,7 +2,7 @@ use sigprop_stack::{Activation, Node, NormKind, Op, Product};
 
 use crate::support::{activation, assert_twin, gaussian_stack, linear, norm};
 
-/// SwiGLU, GEGLU, ReGLU.
+/// Gated networks: SwiGLU, GEGLU, ReGLU.
 #[test]
 fn gated_feed_forward_networks() {
     for function in [Activation::Silu, Activation::Gelu, Activation::Relu] {

@@ -2,7 +2,7 @@ use sigprop_stack::{Component, Node, Rotary};
 
 use crate::support::{assert_twin, gaussian_stack, linear};
 
-/// Heads of which all, or half of the features are rotated.
+/// Heads with all or half of their features rotated.
 #[test]
 fn rotated_features() {
     for rotated in [16, 8] {

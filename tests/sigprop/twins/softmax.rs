@@ -3,8 +3,8 @@ use sigprop_stack::{Attention, Node, Op, Quantity};
 
 use crate::support::{gaussian_stack, linear, sample};
 
-/// The variance of the probabilities is S2/L − 1/L²: within 2 % of a sample, noise included (the
-/// standard errors are below 1 %), from flat to condensed rows of wide heads.
+/// The variance of the probabilities is S2/L − 1/L². It agrees with a sample within 2 %, sampling error included
+/// (standard errors are below 1 %), from flat to condensed rows of wide heads.
 #[test]
 fn probabilities_from_flat_to_condensed() {
     let (width, seq_len) = (256, 64);

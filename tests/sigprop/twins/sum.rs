@@ -11,7 +11,7 @@ fn scaled_residual() {
     assert_twin(&gaussian_stack(128, 1.0, 6, vec![residual("sum", [0.9, 0.6], 0.0, branch())]), 600);
 }
 
-/// Pre-LN and Post-LN sub-layers with both norms: every 1/width term at work.
+/// Pre-LN and Post-LN sub-layers with both norms, which use every term of order 1/width.
 #[test]
 fn residual_with_norms() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {

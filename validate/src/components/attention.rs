@@ -6,9 +6,8 @@
 //!           dr = cap'(r) ∘ ds,  dq = scale · dr k,  dk = scale · drᵀ q
 //! ```
 //!
-//! Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A
-//! and its mask are made again in the backward pass: n_heads · L² entries per sequence would be
-//! most of what a deep stack keeps.
+//! Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A and its mask are
+//! computed again in the backward pass: n_heads · L² entries per sequence would be most of the memory of a deep stack.
 
 use rayon::prelude::*;
 use sigprop_stack::{Attention, PositionBias};
@@ -23,7 +22,7 @@ use crate::{
     statistics::Moments,
 };
 
-/// `parts` are query, key and value; the sums over A of all heads are told if `observed`.
+/// Returns the output and, if `observed`, the sums over A of all heads. `parts` are query, key and value.
 pub(crate) fn forward<T: Scalar>(
     attention: &Attention,
     random: &Random,
@@ -60,7 +59,7 @@ pub(crate) fn forward<T: Scalar>(
     (side_by_side(&heads, d_value), moments)
 }
 
-/// What attention gives back.
+/// The gradients of attention.
 pub(crate) struct Backward<T: Scalar> {
     /// Gradients of query, key and value.
     pub parts: Vec<Array<T>>,
@@ -70,7 +69,7 @@ pub(crate) struct Backward<T: Scalar> {
     pub moments: Option<Moments>,
 }
 
-/// The sums over dA of all heads are told if `observed`.
+/// Returns the gradients and, if `observed`, the sums over dA of all heads.
 pub(crate) fn backward<T: Scalar>(
     attention: &Attention,
     random: &Random,
@@ -140,12 +139,12 @@ pub(crate) fn backward<T: Scalar>(
     Backward { parts, bias, moments: total(moments) }
 }
 
-/// The sum, if there is anything to add.
+/// Returns the sum; `None` if there is nothing to add.
 fn total(moments: Vec<Option<Moments>>) -> Option<Moments> {
     moments.into_iter().flatten().reduce(|sum, more| sum + more)
 }
 
-/// Of each sequence the matrices of all heads, one after the other: head by head in every token.
+/// Turns the matrices of all heads, one after the other in each sequence, into tokens with one head after the other.
 fn side_by_side<T: Scalar>(heads: &Array<T>, d_head: usize) -> Array<T> {
     let (seq_len, width) = (heads.shape().seq_len, heads.width());
     let mut output = Array::unwritten(heads.shape(), width);
@@ -165,7 +164,7 @@ struct Place {
     sequence: usize,
     head: usize,
     kv_head: usize,
-    /// Counts the heads of all sequences.
+    /// Number of this head among the heads of all sequences.
     index: usize,
 }
 
@@ -182,7 +181,7 @@ fn states<T: Scalar>(parts: &[Signal<T>]) -> [&Array<T>; 3] {
     [query, key, value]
 }
 
-/// From queries and keys to what the softmax sees.
+/// The computation of scores and their softmax from queries and keys.
 struct Scores<'a, T> {
     attention: &'a Attention,
     queries: usize,
@@ -201,7 +200,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         Self { attention, queries, keys, table }
     }
 
-    /// scale · q kᵀ.
+    /// Computes the raw scores, scale · q kᵀ.
     fn raw(&self, place: &Place, query: &Array<T>, key: &Array<T>, scores: &mut [T]) {
         let d_head = self.attention.d_head;
         let q = head(query, place.sequence, place.head, d_head);
@@ -210,7 +209,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         multiply(Threads::Alone, &mut scores, self.attention.scale, q, k.transposed());
     }
 
-    /// softmax(cap(r) + bias) over the keys in sight.
+    /// Turns raw scores r into softmax(cap(r) + bias) over the visible keys.
     fn probabilities(&self, place: &Place, scores: &mut [T]) {
         if let Some(cap) = self.attention.softcap {
             let (cap, inverse) = (T::from_f64(cap), T::from_f64(1.0 / cap));
@@ -240,7 +239,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         softmax::forward(scores, self.keys);
     }
 
-    /// Turns gradients at capped scores into gradients at `raw` ones.
+    /// Turns gradients at capped scores into gradients at `raw` scores.
     fn backward(&self, raw: &[T], gradients: &mut [T]) {
         let Some(cap) = self.attention.softcap else { return };
         let (one, inverse) = (T::from_f64(1.0), T::from_f64(1.0 / cap));
@@ -250,7 +249,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         }
     }
 
-    /// Adds what reaches the table of relative positions.
+    /// Adds the gradients of the scores to the gradient of the table of relative positions.
     fn collect_bias(&self, place: &Place, gradients: &[T], table: &mut [T]) {
         if table.is_empty() {
             return;
@@ -262,7 +261,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         }
     }
 
-    /// Place in the table of the key b that query a sees.
+    /// The index in the table for query a and key b.
     fn entry(&self, place: &Place, a: usize, b: usize) -> usize {
         let Some(PositionBias::Relative { buckets, max_distance, bidirectional, .. }) = &self.attention.bias else {
             unreachable!("only relative positions have a table")
@@ -307,14 +306,14 @@ mod tests {
         forward(attention, &random, &random.streams(Purpose::Mask, "attention"), parts, false).0
     }
 
-    /// A single token attends to itself: each query head puts out the value of its group.
+    /// A single token attends to itself: each query head outputs the value of its group.
     #[test]
     fn neighbouring_query_heads_share_a_value_head() {
         let parts = [array(1, &[1.0; 4]), array(1, &[1.0; 2]), array(1, &[10.0, 20.0])];
         assert_eq!(output(&plain(4, 2), &parts), *array(1, &[10.0, 10.0, 20.0, 20.0]));
     }
 
-    /// Equal scores: the averages of the values in sight.
+    /// If all scores are equal, the outputs are averages of the visible values.
     #[test]
     fn masks_hide_keys() {
         let parts = [array(3, &[0.0; 3]), array(3, &[0.0; 3]), array(3, &[6.0, 12.0, 24.0])];
@@ -324,7 +323,7 @@ mod tests {
         assert_eq!(masked(Mask::FULL), *array(3, &[14.0, 14.0, 14.0]));
     }
 
-    /// A slope of ln 2 halves the weight of every step: (1, 2, 4)/7 for the last of three tokens.
+    /// A slope of ln 2 halves the weight with every step: (1, 2, 4)/7 for the last of three tokens.
     #[test]
     fn alibi_by_hand() {
         let bias = Some(PositionBias::Alibi { slopes: vec![2f64.ln()] });

@@ -83,7 +83,7 @@ pub(crate) fn backward<T: Scalar>(norm: &Norm, training: bool, input: &Array<T>,
     input_gradient
 }
 
-/// Of the gains, from one sequence.
+/// The gradient of the gains from one sequence.
 pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], gradient: &[T]) -> Vec<T> {
     let statistics = Statistics::of(norm, width, input);
     products(&statistics, width, input, gradient).into_iter().map(T::from_f64).collect()

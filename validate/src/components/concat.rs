@@ -1,4 +1,4 @@
-//! Chains side by side in every head.
+//! Concatenation of the outputs of chains, head by head.
 //!
 //! ```text
 //! forward   head h of y = (head h of x_1, head h of x_2, …), a shared part being the same in every head
@@ -41,15 +41,15 @@ pub(crate) fn backward<T: Scalar>(concat: &Concat, widths: &[usize], gradient: &
     widths.iter().enumerate().map(part).collect()
 }
 
-/// Features of the output of parts of these widths.
+/// Number of features of the output, for parts of these widths.
 pub(crate) fn width(concat: &Concat, widths: &[usize]) -> usize {
     Pieces::new(concat, widths).width()
 }
 
-/// Where the features of a head of a part are, and where they go.
+/// The positions of the features of a head in its part (`origin`) and in the output (`target`).
 struct Pieces<'a> {
     concat: &'a Concat,
-    /// Features a part gives to a head.
+    /// Number of features that a part contributes to a head.
     per_head: Vec<usize>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn forward<T: Scalar>(convolution: &Convolution, random: &Random, inp
     linear::forward(&of_windows(convolution), random, &windows(convolution, input))
 }
 
-/// The gradient of an input of shape `shape`.
+/// Returns the gradient at an input of shape `shape`.
 pub(crate) fn backward<T: Scalar>(
     convolution: &Convolution,
     random: &Random,
@@ -41,7 +41,7 @@ pub(crate) fn backward<T: Scalar>(
     input_gradient
 }
 
-/// The linear map of a window of `kernel` tokens, one after the other.
+/// The convolution as a linear map of windows of `kernel` tokens, one after the other.
 pub(crate) fn of_windows(convolution: &Convolution) -> Linear {
     Linear {
         fan_in: convolution.kernel * convolution.fan_in,
@@ -52,7 +52,7 @@ pub(crate) fn of_windows(convolution: &Convolution) -> Linear {
     }
 }
 
-/// What every token of the output sees.
+/// The window of the input that every token of the output reads, with zeros outside the sequence.
 pub(crate) fn windows<T: Scalar>(convolution: &Convolution, input: &Array<T>) -> Array<T> {
     let Shape { batch, seq_len } = input.shape();
     let width = input.width();
@@ -70,7 +70,7 @@ pub(crate) fn windows<T: Scalar>(convolution: &Convolution, input: &Array<T>) ->
     windows
 }
 
-/// The position that tap `k` of output `a` reads.
+/// The position that tap `k` of output `a` reads; `None` outside the sequence.
 fn read(convolution: &Convolution, a: usize, k: usize, seq_len: usize) -> Option<usize> {
     (a * convolution.stride + k).checked_sub(convolution.padding).filter(|&b| b < seq_len)
 }

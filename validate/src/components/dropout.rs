@@ -5,13 +5,13 @@
 //! backward  dx = mask ∘ dy
 //! ```
 //!
-//! The mask is drawn again in the backward pass, one stream per sequence.
+//! The mask is sampled a second time in the backward pass, from one stream per sequence.
 
 use sigprop_stack::Dropout;
 
 use crate::{array::Array, random::Streams, scalar::Scalar};
 
-/// Forward and backward: both multiply by the mask.
+/// Multiplies by the mask, both forward and backward.
 pub(crate) fn apply<T: Scalar>(dropout: Dropout, masks: &Streams, array: &mut Array<T>) {
     if dropout.rate > 0.0 {
         for (index, sequence) in array.sequences_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Where a stream starts: looked-up embeddings of random token ids, or Gaussian vectors.
+//! The source of a stream: embeddings of random token ids, or Gaussian vectors.
 //!
 //! ```text
 //! forward   x_a = Σ_terms table[row(a)]     row: the id, the position or the segment of token a
@@ -6,7 +6,7 @@
 //! Gaussian  x_a = mean + std (√c common + √(1 − c) own_a)     common to a sequence, fresh for each
 //! ```
 //!
-//! Rows of tables are drawn where they are looked up: a vocabulary of 10⁵ costs nothing.
+//! Rows of tables are sampled only where they are looked up: a vocabulary of 10⁵ costs nothing.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     scalar::Scalar,
 };
 
-/// What was drawn for every token.
+/// The ids and segments of all tokens.
 pub(crate) struct Tokens {
     seq_len: usize,
     ids: Vec<usize>,
@@ -28,7 +28,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Independent ids whose distribution function is `cumulative`; splits uniform on 0 ..= `seq_len`.
+    /// Samples independent ids with the distribution function `cumulative`; splits are uniform on 0 ..= `seq_len`.
     pub(crate) fn draw(shape: Shape, cumulative: &[f64], generator: &mut Generator) -> Self {
         let last = cumulative.len() - 1;
         let mut id = || {
@@ -40,14 +40,14 @@ impl Tokens {
         Self { seq_len: shape.seq_len, ids, splits }
     }
 
-    /// Given sequences, from number `first` on and round again.
+    /// Takes the ids of given sequences, from number `first` on and cyclically.
     pub(crate) fn given(shape: Shape, sequences: &[Vec<u32>], first: usize) -> Self {
         let chosen = (0..shape.batch).map(|index| &sequences[(first + index) % sequences.len()]);
         let ids = chosen.flat_map(|sequence| sequence.iter().map(|&id| id as usize)).collect();
         Self { seq_len: shape.seq_len, ids, splits: vec![shape.seq_len; shape.batch] }
     }
 
-    /// Tokens without ids, for terms that look at positions alone.
+    /// Tokens without ids, for terms that depend on positions alone.
     pub(crate) fn positions(shape: Shape) -> Self {
         Self { seq_len: shape.seq_len, ids: Vec::new(), splits: Vec::new() }
     }
@@ -69,7 +69,7 @@ pub(crate) fn forward<T: Scalar>(embedding: &Embedding, tokens: &Tokens, shape: 
     output
 }
 
-/// Adds one term to what is there.
+/// Adds one term to `output`.
 pub(crate) fn add<T: Scalar>(term: &EmbeddingTerm, tokens: &Tokens, random: &Random, output: &mut Array<T>) {
     let mut embedded = vec![T::default(); output.width()];
     for (token, x) in output.rows_mut().enumerate() {
@@ -90,8 +90,7 @@ pub(crate) fn add<T: Scalar>(term: &EmbeddingTerm, tokens: &Tokens, random: &Ran
     }
 }
 
-/// Gradient of the rows looked up for one sequence: of a table with a row per id, position or
-/// segment, by row.
+/// Returns the gradient of the rows of a table that one sequence looks up, by row: the id, the position or the segment.
 pub(crate) fn table_gradient<T: Scalar>(
     term: &EmbeddingTerm,
     tokens: &Tokens,

@@ -6,9 +6,9 @@
 //! weights   dW = Σ_a dy_a x_aᵀ,  db = Σ_a dy_a     over the tokens of one sequence
 //! ```
 //!
-//! W is what was drawn, or that [`standardised`], whose gradient goes on to what was drawn.
-//! The weights are drawn tile by tile, as products read them: transposed in the forward pass, and again as they are in the
-//! backward pass; or, if they are Gaussian and asked for so, only what they do is ([`conditional`]).
+//! W is the sampled weight, or that weight [`standardised`]; its gradient then goes back through the standardisation.
+//! Weights are sampled tile by tile in the layout that products read: transposed in the forward pass, and a second time
+//! as they are in the backward pass. On request, only the products of Gaussian weights are sampled ([`conditional`]).
 
 pub(crate) mod conditional;
 mod standardised;
@@ -26,7 +26,7 @@ use crate::{
     scalar::Scalar,
 };
 
-/// Entries of the weight that are drawn at a time: few enough to stay in a cache until their product.
+/// Number of entries of the weight that are sampled at a time: few enough to stay in a cache until their product.
 const TILE: usize = 1 << 20;
 
 pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array<T>) -> Array<T> {
@@ -35,7 +35,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
     let weight = Weight::of(linear, random);
     for tile in tiles(linear) {
-        // Every thread draws what it multiplies, and helps others where there are more threads than parts.
+        // Every thread samples the weights that it multiplies, and helps others if there are more threads than parts.
         let y = ViewMut::new(&mut output.entries_mut()[tile.start..], tokens, tile.len(), linear.fan_out);
         let parts = y.parts(current_num_threads());
         let threads = if parts.len() < current_num_threads() { Threads::Shared } else { Threads::Alone };
@@ -50,7 +50,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     output
 }
 
-/// Adds a bias, if there is one, to every token; of several `groups` of features it is of each.
+/// Adds a bias, if there is one, to every token; `groups` of features share it.
 pub(crate) fn add_bias<T: Scalar>(bias: Option<&Tensor>, groups: usize, random: &Random, output: &mut Array<T>) {
     if let Some(tensor) = bias.filter(|tensor| !random.is_zero(tensor)) {
         let mut bias = vec![T::default(); output.width() / groups];
@@ -75,7 +75,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, gradient: &A
     input_gradient
 }
 
-/// The weight in use, row by row.
+/// The weight in use, standardised or not, row by row.
 struct Weight<'a> {
     rows: Rows<'a>,
     standardised: Option<f64>,
@@ -94,27 +94,27 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// Rows of the weight that are drawn together, as many in each tile but the last.
+/// Ranges of rows of the weight that are sampled together; all but the last have the same length.
 fn tiles(linear: &Linear) -> impl Iterator<Item = Range<usize>> {
     let rows = tile_rows(linear);
     (0..linear.fan_out).step_by(rows).map(move |first| first..(first + rows).min(linear.fan_out))
 }
 
-/// Rows of the weight that are drawn at a time.
+/// Number of rows of the weight that are sampled at a time.
 pub(crate) fn tile_rows(linear: &Linear) -> usize {
     let tiles = (linear.fan_out * linear.fan_in).div_ceil(TILE).min(linear.fan_out);
     linear.fan_out.div_ceil(tiles)
 }
 
-/// Gradients of the weight in use into those of what was drawn, or steps of what was drawn into those of the weight in
-/// use, to first order; `fan_out` × `fan_in`.
+/// Turns gradients of the weight in use into gradients of the sampled weight, or steps of the sampled weight into steps
+/// of the weight in use, to first order. `matrix` is `fan_out` × `fan_in`.
 pub(crate) fn through_standardisation<T: Scalar>(linear: &Linear, random: &Random, matrix: &mut [T]) {
     if let Some(length) = linear.standardised {
         standardised::through(linear, length, random, matrix);
     }
 }
 
-/// dW of one sequence, `fan_out` × `fan_in`.
+/// Returns dW from one sequence, `fan_out` × `fan_in`.
 pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, random: &Random, input: &[T], gradient: &[T]) -> Vec<T> {
     let tokens = input.len() / linear.fan_in;
     let mut weight_gradient = vec![T::default(); linear.fan_out * linear.fan_in];
@@ -129,7 +129,7 @@ pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, random: &Random, input
     weight_gradient
 }
 
-/// db of one sequence.
+/// Returns db from one sequence.
 pub(crate) fn bias_gradient<T: Scalar>(linear: &Linear, gradient: &[T]) -> Vec<T> {
     let mut bias_gradient = vec![T::default(); linear.fan_out];
     for row in gradient.chunks_exact(linear.fan_out) {

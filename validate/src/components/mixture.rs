@@ -1,4 +1,4 @@
-//! Mixture of experts: every expert has worked on all tokens, the router weighs them.
+//! Mixture of experts: every expert runs on all tokens, and the router weighs their outputs.
 //!
 //! ```text
 //! forward   s = R x,  w = softmax s or σ(s), kept for the k largest s (and divided by their sum),
@@ -6,7 +6,7 @@
 //! backward  df_e = scale w_e dy,  dw_e = scale f_e·dy,  ds by the slopes of w,  dx = Rᵀ ds
 //! ```
 //!
-//! The choice of experts does not move.
+//! The choice of experts is a constant in the backward pass.
 
 use sigprop_stack::{Linear, Mixture, Weighting};
 
@@ -34,9 +34,9 @@ pub(crate) fn forward<T: Scalar>(
     output
 }
 
-/// What a mixture gives back.
+/// The gradients of a mixture.
 pub(crate) struct Backward<T: Scalar> {
-    /// Gradients of the experts.
+    /// Gradients at the outputs of the experts.
     pub experts: Vec<Array<T>>,
     /// Gradient of the input, through the router alone.
     pub input: Array<T>,
@@ -80,13 +80,13 @@ pub(crate) fn router(mixture: &Mixture, width: usize) -> Linear {
     Linear { fan_in: width, fan_out: mixture.n_experts, weight: mixture.router.clone(), bias: None, standardised: None }
 }
 
-/// Weights of one token.
+/// Weights of the experts for one token.
 struct Weights {
     /// Softmax or sigmoid of all scores.
     all: Vec<f64>,
-    /// Zero for experts that are not chosen.
+    /// Weights in use; zero for experts that are not chosen.
     chosen: Vec<f64>,
-    /// Sum of the chosen ones before they are divided by it.
+    /// The sum that the chosen weights were divided by; 1 if they are not normalised.
     total: f64,
 }
 
@@ -114,7 +114,7 @@ impl Weights {
         Self { all, chosen, total }
     }
 
-    /// Gradients of the scores from those of the weights.
+    /// Returns the gradients of the scores from the gradients of the weights.
     fn backward(&self, mixture: &Mixture, dw: &[f64]) -> Vec<f64> {
         let met = |weights: &[f64]| -> f64 { weights.iter().zip(dw).map(|(w, g)| w * g).sum() };
         // First back through the division, then through softmax or sigmoid.

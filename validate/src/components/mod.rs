@@ -1,5 +1,5 @@
-//! What each component does to sampled arrays, forward and backward. One file per component; the
-//! same word names its description, its rule and its twin test.
+//! The action of each component on sampled arrays, forward and backward. One file per component; the same word names
+//! its description, its rule and its twin test.
 
 pub(crate) mod activation;
 pub(crate) mod attention;

@@ -7,11 +7,10 @@
 //! gains     dgain_i = Σ_a x̂_ai dy_ai    over the tokens of one sequence
 //! ```
 //!
-//! Where a function stands in place of the division, the interpreter walks its steps; here x̂ is that function of what
-//! it gets, alpha included.
+//! If a function replaces the division, the interpreter runs its steps one by one. Here x̂ is then that function of its
+//! input, which includes alpha.
 //!
-//! Every token is worked on in f64: squares of a large signal leave the range of f32 long before
-//! the signal does.
+//! Every token is normalised in f64: squares of a large signal leave the range of f32 long before the signal does.
 #![allow(clippy::inline_always)]
 
 use rayon::prelude::*;
@@ -24,7 +23,7 @@ use crate::{
     vectorised::vectorised,
 };
 
-/// Groups that one thread works on at a time.
+/// Number of groups that one thread works on at a time.
 const PIECE: usize = 16;
 
 pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
@@ -50,7 +49,7 @@ pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Arra
     input_gradient
 }
 
-/// Of the gains, from one sequence: Σ_a dy_a x̂_a. Only for a norm of one group.
+/// The gradient of the gains from one sequence, Σ_a dy_a x̂_a. Only for a norm of one group.
 pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], gradient: &[T]) -> Vec<T> {
     if let NormKind::BatchNorm { .. } = norm.kind {
         return batch_norm::gain_gradient(norm, width, input, gradient);

@@ -8,7 +8,7 @@ use crate::{
     scalar::Scalar,
 };
 
-/// The token, then the others.
+/// Returns the learned token, followed by the tokens of the input.
 pub(crate) fn forward<T: Scalar>(prepend: &Prepend, random: &Random, input: &Array<T>) -> Array<T> {
     let Shape { batch, seq_len } = input.shape();
     let width = input.width();
@@ -20,7 +20,7 @@ pub(crate) fn forward<T: Scalar>(prepend: &Prepend, random: &Random, input: &Arr
     output
 }
 
-/// The gradient of the others; the first row of a sequence is that of the token.
+/// Returns the gradient of the input. The gradient of the learned token, the first row of each sequence, is left out.
 pub(crate) fn backward<T: Scalar>(gradient: &Array<T>) -> Array<T> {
     let Shape { batch, seq_len } = gradient.shape();
     let mut input_gradient = Array::zeros(Shape { batch, seq_len: seq_len - 1 }, gradient.width());

@@ -1,10 +1,10 @@
-//! Rotary positions: features i and i + n of every head turn by position · θ_i; backward they turn back.
+//! Rotary positions: features i and i + n of every head are rotated by position · θ_i, backward by its negative.
 
 use sigprop_stack::Rotary;
 
 use crate::{array::Array, scalar::Scalar};
 
-/// Turns by the position, or `backward` by its negative.
+/// Rotates every token by the angles of its position, or by their negatives if `backward`.
 pub(crate) fn apply<T: Scalar>(rotary: &Rotary, array: &mut Array<T>, backward: bool) {
     let n = rotary.frequencies.len();
     let seq_len = array.shape().seq_len;

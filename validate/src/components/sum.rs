@@ -9,7 +9,7 @@ use sigprop_stack::{Branch, Sum};
 
 use crate::{array::Array, random::Streams, scalar::Scalar, signal::Signal};
 
-/// c of every branch, one per sequence of the batch.
+/// The coefficients c of every branch, one per sequence of the batch.
 pub(crate) fn coefficients<T: Scalar>(sum: &Sum, masks: &Streams, batch: usize) -> Vec<Vec<T>> {
     let of_branch = |(index, branch): (usize, &Branch)| {
         let mut coefficients = vec![T::from_f64(branch.scale); batch];

@@ -1,33 +1,34 @@
-//! What a replicate does not keep for its backward pass but computes again.
+//! The choice of the nodes that a replicate does not keep for its backward pass but computes again.
 //!
 //! ```text
 //! node  kept: what the backward pass reads of it     computed again: its input, and `kept` of one such node at a time
 //! ```
 //!
-//! First the insides of parts of blocks, which are the branches at residual connections: of these only what leads to
-//! the last thing that is read is computed again ([`Signal`](crate::signal::Signal)), less than a quarter of the
-//! forward and backward pass for three quarters of the memory. So it is with as many as it takes to come down to
-//! [`SHARE`] or [`LITTLE`], beyond the budget with all of them, and then with whole blocks.
+//! The insides of parts of blocks, which are the branches at residual connections, come first. Of these only the steps
+//! up to the last array that the backward pass reads are computed again ([`Signal`](crate::signal::Signal)). This takes
+//! less than a quarter of the time of the forward and backward pass and saves three quarters of the memory. As many
+//! parts are computed again as it takes to come down to [`SHARE`] or [`LITTLE`], and to the budget. If all parts are
+//! not enough for the budget, whole blocks follow.
 
 use std::collections::BTreeSet;
 
 use sigprop_stack::GIBIBYTE;
 
-/// Of what keeping everything would take, how much is kept where more is allowed: a compromise between memory and
+/// The share of the memory for keeping everything that is kept even if more is allowed: a compromise between memory and
 /// time (`docs/performance.md`).
 const SHARE: f64 = 2.0 / 3.0;
 
-/// Bytes that are kept in any case where they are allowed.
+/// Bytes that are always kept if they are allowed.
 const LITTLE: f64 = 0.25 * GIBIBYTE;
 
-/// A node of a stream with the nodes right inside it.
+/// A node of a stream with the nodes directly inside it.
 #[derive(Default)]
 pub(super) struct Block {
     pub whole: Node,
     pub parts: Vec<Node>,
 }
 
-/// What a node needs.
+/// The memory of a node.
 #[derive(Default)]
 pub(super) struct Node {
     pub path: String,
@@ -38,22 +39,22 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Whether to compute it again makes room.
+    /// Returns true if computing the node again saves memory.
     fn is_worth_it(&self) -> bool {
         self.kept > self.input
     }
 }
 
-/// A choice.
+/// The nodes that are computed again.
 pub(super) struct Recomputation {
-    /// Paths of the nodes that are computed again.
+    /// Paths of these nodes.
     pub paths: BTreeSet<String>,
-    /// Memory that a replicate needs.
+    /// Memory that a replicate then needs, in bytes.
     pub bytes: f64,
 }
 
 impl Recomputation {
-    /// The first nodes whose absence brings the memory, `besides` for what is not kept, within `budget`.
+    /// Chooses the first nodes that bring the memory within `budget`; `besides` is the memory of all other arrays.
     pub(super) fn new(blocks: &[Block], besides: f64, budget: f64) -> Self {
         let everything: f64 = blocks.iter().map(|block| block.whole.kept).sum();
         let mut choice = Self { paths: BTreeSet::new(), bytes: besides + everything };
@@ -86,8 +87,8 @@ impl Recomputation {
 mod tests {
     use super::*;
 
-    /// What is chosen, and the memory in units, of two blocks that keep 9 each, 4 and 5 of them in parts, where what is
-    /// not kept needs 10.
+    /// The chosen paths, and the memory in units, for two blocks that keep 9 each, 4 and 5 of them in parts. Arrays
+    /// that are not kept need 10.
     fn chosen(unit: f64, budget: f64) -> (String, f64) {
         let node =
             |path: &str, input: f64, kept: f64| Node { path: path.to_owned(), input: unit * input, kept: unit * kept };
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(chosen(1.0, 0.0), ("a a.attention a.ffn b b.attention b.ffn".to_owned(), 21.0));
     }
 
-    /// Where everything is allowed: 10 + 2/3 · 18 at most, and all of what is little.
+    /// Without a limit at most 10 + 2/3 · 18 are used, and small networks keep everything.
     #[test]
     fn only_large_networks_are_computed_again_unasked() {
         assert_eq!(chosen(GIBIBYTE, f64::INFINITY), ("a.attention a.ffn b.attention b.ffn".to_owned(), 19.0));

@@ -1,9 +1,9 @@
-"""Experiments that train what was predicted, and say what came true.
+"""Experiments that train networks and check their predictions.
 
     python -m sigprop.lab textbook
 
-Each prints its predictions, trains its networks for a minute or so on two cores, says of every claim whether it came true, and writes
-rows, a summary and a picture. Exit status 1 if one did not. Needs `pip install 'sigprop[lab]'`.
+Each experiment prints its predictions, trains its networks for about a minute on two cores, and reports for every claim if it came
+true. It writes rows, a summary and a picture. The exit status is 1 if a claim did not come true. Needs `pip install 'sigprop[lab]'`.
 """
 
 from ._lab import Claim, Lab

@@ -1,4 +1,4 @@
-"""`python -m sigprop.lab`."""
+"""The command `python -m sigprop.lab`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small networks, drawn: which, from a seed and a number alone."""
+"""Random small networks, each determined by a seed and a number."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ._tasks import VECTORS
 from ._trial import Trial
 
 WIDTH = 64
-# Of Adam; u-muP counts rates as if weights had a variance of 1, and those of hidden maps go by its 1/width.
+# Learning rates of Adam. u-muP defines rates for weights of variance 1, and divides those of hidden maps by the width.
 RATE, UNIT_RATE = 1e-3, 1e-3 * WIDTH
 LAYERS = (4, 8, 16, 32, 64)
-# Beside all schemes without arguments, and twice as often.
+# Schemes with arguments. They are chosen twice as often as each scheme without arguments.
 ARGUMENTS = ("normal:0.02", "normal:0.1", "uniform:0.05", "uniform:0.3", "uniform:1")
-# Schemes, and architectures for each: many schemes are made for few.
+# The number of schemes that are tried, and of architectures for each: many schemes fit few architectures.
 TRIES = 40
 
 
 def drawn(seed: int, index: int, steps: int, only: str | None = None) -> tuple[Trial, Prediction]:
-    """The network of that number, an MLP or a causal Transformer; with `only`, the first of that grade of its number's row of networks.
+    """The network with this number, an MLP or a causal Transformer. With `only`, the first one of this grade for the number.
 
     Raises:
-        ValueError: Nothing that is drawn is accepted.
+        ValueError: If no candidate is accepted.
     """
     for again in range(TRIES * TRIES):
-        # A text, so that neighbouring seeds share nothing.
+        # Seeded by a text, so that neighbouring seeds share nothing.
         source = random.Random(f"{seed}/{index}" + (f"/{again}" if again else ""))
         trial, prediction = _accepted(source, steps)
         if only in (None, prediction.grade):
@@ -68,7 +68,7 @@ def _transformer(source: random.Random) -> dict[str, Any]:
         "layers": source.choice(LAYERS),
         "width": WIDTH,
         "heads": 4,
-        # So many that a sharp attention can be told from one that sees few.
+        # Enough tokens to distinguish sharp attention from attention to a short sequence.
         "seq_len": 40,
         "activation": source.choice(("relu", "gelu", "swiglu")),
         "norm": norm,

@@ -1,4 +1,4 @@
-"""What an experiment is: networks, and what is claimed of them."""
+"""Definition of an experiment: networks, and claims about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that was predicted, and whether it came true."""
+    """A prediction in words. `came_true` is true if it came true."""
 
     text: str
     came_true: bool
@@ -24,36 +24,36 @@ class Claim:
 
 @dataclass(frozen=True)
 class Lab:
-    """Networks, and what is claimed of each or of all beside the verdicts."""
+    """Networks, and claims about each or all of them, in addition to the verdicts."""
 
     about: str
     trials: Sequence[Trial]
     claims: Callable[[Sequence[Course]], list[Claim]] = lambda courses: []
-    # Whether verdicts are claimed to come true: not where rates are looked for that are too large.
+    # True if verdicts are claimed to come true. They are not if the lab looks for rates that are too large.
     are_judged: bool = True
-    # In place of curves over steps and depth.
+    # Draws the picture; by default curves over steps and depth.
     draw: Callable[[Figure, Sequence[Course]], None] | None = None
 
 
 def claims_of(lab: Lab, courses: Sequence[Course]) -> list[Claim]:
-    """Of every network that its first step is as predicted and its verdict comes true, and what the lab adds."""
+    """The claims that the first step of every network is as predicted and its verdict comes true, and the claims of the lab."""
     rules = (_first_step, _verdict) if lab.are_judged else (_first_step,)
     each = [claim for course in courses for rule in rules if (claim := rule(course)) is not None]
     return [*each, *lab.claims(courses)]
 
 
-# Standard deviations that one network may stray from the mean of all, and the share that is allowed besides.
+# The allowed deviation of one network from the mean, in standard deviations, and an additional relative tolerance.
 STRAYS, BESIDES = 4.0, 0.1
 
 
 def _first_step(course: Course) -> Claim | None:
-    """Of the variance of the stream, in ln."""
+    """The claim about the variance of the stream, whose deviation is measured in ln."""
     seen = {row["site"]: row["variance"] for row in course.at(0)}
     if not seen:
         return None
     worst = 0.0
     for row in course.prediction.rows:
-        # Beyond the numbers of f32 nothing is measured.
+        # Nothing is measured beyond the range of f32.
         if row["site"] in seen and 1e-30 < row["variance"] < 1e30:
             off = abs(math.log(max(seen[row["site"]], 1e-45) / row["variance"]))
             worst = max(worst, off / math.hypot(row.get("ln_variance_std") or 0.0, BESIDES))
@@ -64,7 +64,7 @@ def _first_step(course: Course) -> Claim | None:
 def _verdict(course: Course) -> Claim | None:
     name, grade = course.trial.name, course.prediction.grade
     if len(course.losses) <= 1 or grade not in ("healthy", "not_trainable"):
-        # Of what is trainable with care nothing is claimed, nor of what was only looked at.
+        # Nothing is claimed about networks that are trainable with care, or that were not trained.
         return None
     came = f"loss {course.losses[0]:.3g} to {course.final:.3g}, learned below {course.target:.3g}"
     if grade == "healthy":
@@ -74,7 +74,7 @@ def _verdict(course: Course) -> Claim | None:
 
 
 def mlp(name: str, layers: int, optimizer: Literal["sgd", "adam"] = "adam", **flags: Any) -> Trial:
-    """Of width 128."""
+    """An MLP of width 128."""
     return Trial(name, {"model": "mlp", "layers": layers, "width": 128, "seq_len": VECTORS, **flags}, 200, 1e-3, optimizer)
 
 
@@ -82,5 +82,5 @@ SMALL: Mapping[str, Any] = {"width": 64, "heads": 4, "seq_len": 32}
 
 
 def transformer(name: str, layers: int, steps: int = 100, lr: float = 1e-3, **flags: Any) -> Trial:
-    """Causal, of width 64."""
+    """A causal Transformer of width 64."""
     return Trial(name, {"layers": layers, **SMALL, **flags}, steps, lr)

@@ -1,4 +1,4 @@
-"""The experiments: which networks, and what is claimed of them."""
+"""The experiments: their networks, and the claims about them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._trial import Course
 
 
 def _the_first_learns(courses: Sequence[Course]) -> list[Claim]:
-    """Whatever care the verdict asks for."""
+    """The claim that the first network learns, even if the verdict asks for care."""
     first = courses[0]
     text = f"{first.trial.name}: it learns (loss {first.losses[0]:.3g} to {first.final:.3g}, learned below {first.target:.3g})"
     return [Claim(text, first.has_learned)]
@@ -29,7 +29,7 @@ EXPERIMENTS: Mapping[str, Lab] = {
         "neither and U(-1, 1) blow up.",
         [
             mlp("GELU, RMSNorm, residual, Kaiming", 30, activation="gelu", norm="rmsnorm", residual=True, scheme="kaiming"),
-            # Adam takes the same step however large gradients are; SGD does not.
+            # The steps of Adam do not depend on the size of gradients; those of SGD do.
             mlp("ReLU, U(-1, 1)", 30, "sgd", activation="relu", scheme="uniform:1"),
         ],
         _textbook,

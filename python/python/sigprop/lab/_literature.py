@@ -1,4 +1,4 @@
-"""Statements of the literature, as experiments: each says which, and whether it came true here."""
+"""Statements of the literature as experiments. Each names its statement and reports if it came true here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEPTHS = (8, 32, 96)
 
 
 def _first(course: Course, quantity: str) -> list[float]:
-    """Of every block at the first step."""
+    """The quantity of every block at the first step."""
     return [row[quantity] for row in course.at(0) if "blocks." in row["site"]]
 
 
@@ -33,7 +33,7 @@ def _updates() -> list[Trial]:
 
 
 def _bounded(courses: Sequence[Course]) -> list[Claim]:
-    """The theorem is about matrices; gains and biases, which it leaves out, move the network further the deeper it is."""
+    """The theorem is about matrices. Gains and biases, which it leaves out, move the network further the deeper it is."""
     moved = [course.moved or math.nan for course in courses]
     deepnorm, xavier, everything = (moved[start : start + len(DEPTHS)] for start in range(0, len(moved), len(DEPTHS)))
     depths = _listed(DEPTHS)
@@ -54,7 +54,7 @@ def _pair(encoder: int, decoder: int, **flags: Any) -> dict[str, Any]:
 
 
 def _hyperbolic(courses: Sequence[Course]) -> list[Claim]:
-    """Gradients fall as the inverse of the stream grows: their product is one number."""
+    """Gradients fall as the inverse of the stream grows, so their product is constant."""
     [course] = courses
     stream, gradient = _first(course, "variance"), _first(course, "grad_variance")
     products = [one * other for one, other in zip(stream, gradient, strict=True)]
@@ -63,7 +63,7 @@ def _hyperbolic(courses: Sequence[Course]) -> list[Claim]:
 
 
 def _flattened(courses: Sequence[Course]) -> list[Claim]:
-    """How much the second half of the blocks adds to the stream."""
+    """The claim about the growth of the stream over the second half of the blocks."""
     plain, scaled = ((ends := _first(course, "variance"))[-1] / ends[len(ends) // 2 - 1] for course in courses)
     text = f"the deeper half of the blocks multiplies the variance by {plain:.3g} plain, {scaled:.3g} scaled"
     return [Claim(text, scaled < math.sqrt(plain))]
@@ -91,7 +91,7 @@ def _rates() -> list[Trial]:
 
 
 def _of(courses: Sequence[Course], scheme: str, width: int) -> list[Course]:
-    """Those of all rates."""
+    """The courses of this scheme and width at all rates."""
     return [course for course in courses if course.trial.name.startswith(f"{scheme}, width {width},")]
 
 
@@ -110,7 +110,7 @@ def _transfers(courses: Sequence[Course]) -> list[Claim]:
 
 
 def _over_rates(figure: Figure, courses: Sequence[Course]) -> None:
-    """Final losses of every width, one panel for each scheme."""
+    """Plots the final losses of every width, one panel for each scheme."""
     panels = figure.subplots(1, 2, sharey=True)
     for axes, scheme in zip(panels, ("pytorch", "mup"), strict=True):
         for width in WIDTHS:

@@ -1,4 +1,4 @@
-"""What became of drawn networks, beside what was said of them."""
+"""The outcomes of training random networks, compared with their verdicts."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from .. import Prediction
 from ._lab import Claim
 from ._trial import Course, Row, failures
 
-# What is kept of a network: what was predicted, and every training.
+# The record of a network: its prediction, and every training.
 Record = Mapping[str, Any]
 
 MODES = ("explosion", "vanishing", "collapse", "entropy collapse")
-# What a network is that did not learn, though nothing explodes, vanishes or collapses.
+# The outcome of a network that did not learn although nothing explodes, vanishes or collapses.
 NOTHING = "nothing seen"
-# Where thresholds of the verdict might lie, of variances.
+# Possible thresholds of the verdict, as factors on variances.
 FACTORS = (1e1, 1e2, 1e4, 1e8)
-# Of predictions, what is asked to come true.
+# The share of predictions that must come true.
 ASKED = 0.95
 
 
 @dataclass(frozen=True)
 class Signs:
-    """What the rules of the verdict look at, of a prediction or of a step of training; `None` where it is not there."""
+    """The quantities that the rules of the verdict use, from a prediction or a step of training; `None` if there is none."""
 
     # ln of the factor over the deeper half of the blocks, in the direction in which the quantity travels.
     forward: float | None
     backward: float | None
-    # Between tokens after the last block.
+    # The correlation of tokens after the last block.
     correlation: float | None
-    # Effective number of tokens that the sharpest attention looks at.
+    # The effective number of tokens that the sharpest attention attends to.
     attended: float | None
 
     @classmethod
@@ -43,7 +43,7 @@ class Signs:
 
     @classmethod
     def of_training(cls, course: Course, step: int) -> Signs:
-        """At a step that was looked at."""
+        """The signs at a step that was measured."""
         rows = course.at(step)
         attended = [row["attended"] for row in rows if row["attended"] is not None]
         return cls._of(course.prediction, rows, min(attended, default=None))
@@ -61,7 +61,7 @@ class Signs:
         )
 
     def modes(self) -> list[str]:
-        """What is there: exponentials beyond ×100, tokens that are copies, queries that look at less than two tokens."""
+        """The modes of failure: exponentials beyond ×100, tokens that are copies, queries that attend to less than two tokens."""
         exponential = math.log(100.0)
         trends = [trend for trend in (self.forward, self.backward) if trend is not None]
         found = (
@@ -81,12 +81,12 @@ def _ln_ratio(one: float | None, other: float | None) -> float | None:
     one, other = _finite(one), _finite(other)
     if one is None or other is None:
         return None
-    # Smallest number of f32, whose zeros are what was below.
+    # The smallest number of f32: smaller values became zero.
     return math.log(max(one, 1e-45) / max(other, 1e-45))
 
 
 def training(course: Course) -> dict[str, Any]:
-    """What a record keeps of one; the modes that its first step shows and, of what it did not get rid of, its last."""
+    """The record of one training. `seen` are the modes of its first step, `kept` those of them that its last step still has."""
     steps = [row["step"] for row in course.rows]
     first, last = (Signs.of_training(course, step) for step in (min(steps), max(steps)))
     seen = first.modes()
@@ -107,7 +107,7 @@ def training(course: Course) -> dict[str, Any]:
 
 
 def _tenths(course: Course) -> list[float | None]:
-    """Mean losses of tenths of its steps."""
+    """The mean losses of tenths of the steps."""
     tenth = max(course.trial.steps // 10, 1)
     parts = [course.losses[start : start + tenth] for start in range(0, len(course.losses), tenth)]
     return [_finite(sum(part) / len(part)) for part in parts]
@@ -121,7 +121,7 @@ def named(prediction: Prediction) -> list[str]:
 
 
 def happened(record: Record) -> str:
-    """At the scheme's rate, in a word: `learned`, what was named and seen, or what else was seen."""
+    """The outcome at the scheme's rate in a word: `learned`, a mode that was named and seen, or another mode that was seen."""
     training = record["trainings"][0]
     seen = training["seen"]
     named = next((mode for mode in [*record["failures"], *seen] if mode in seen), NOTHING)
@@ -129,23 +129,23 @@ def happened(record: Record) -> str:
 
 
 def came_true(record: Record) -> bool | None:
-    """Whether the verdict did; `None` where nothing is claimed."""
+    """True if the verdict came true; `None` if it claims nothing."""
     claimed = {"healthy": ["learned"], "not_trainable": record["failures"]}.get(record["grade"])
     return None if claimed is None else happened(record) in claimed
 
 
 def learns_otherwise(record: Record) -> bool:
-    """At another rate than the scheme's."""
+    """True if the network learned at another rate than the scheme's."""
     return any(training["has_learned"] for training in record["trainings"][1:])
 
 
 def verdict_of(record: Record) -> str:
-    """The grade, or the first failure that is named."""
+    """The first failure that is named, or the grade if there is none."""
     return record["failures"][0] if record["failures"] else str(record["grade"]).replace("_", " ")
 
 
 def matrix(records: Sequence[Record]) -> dict[str, dict[str, int]]:
-    """Networks by what was said of them and what happened."""
+    """The numbers of networks by verdict and outcome."""
     rows = ["healthy", "trainable with care", *MODES]
     columns = ["learned", *MODES, NOTHING]
     counts = {row: dict.fromkeys(columns, 0) for row in rows}
@@ -155,7 +155,7 @@ def matrix(records: Sequence[Record]) -> dict[str, dict[str, int]]:
 
 
 def interval(hits: int, of: int) -> tuple[float, float]:
-    """Of a share, 95 % (Wilson 1927).
+    """The 95 % interval of a share (Wilson 1927).
 
     >>> tuple(round(end, 3) for end in interval(19, 20))
     (0.764, 0.991)
@@ -173,7 +173,7 @@ HALVES: Mapping[str, Callable[[Record], bool]] = {
 
 
 def thresholds(records: Sequence[Record]) -> list[str]:
-    """How many learn of networks whose signals or gradients grow, or fall, by so much over the deeper half of the blocks, in each half."""
+    """The numbers of networks that learn, by the growth or fall over the deeper half of the blocks, for each half of the networks."""
     lines = []
     for direction, sign in (("grow", 1.0), ("fall", -1.0)):
         for low, high in itertools.pairwise([*FACTORS, math.inf]):
@@ -191,7 +191,7 @@ def _change(record: Record, sign: float) -> float:
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
-    """Of healthy networks that they learn, of those not trainable that they fail as named; nothing of groups without any."""
+    """The claims that healthy networks learn, and that networks that are not trainable fail as named. Empty groups have no claim."""
     found = []
     for half, is_in in HALVES.items():
         for grade, what in (("healthy", "learn at the scheme's rate"), ("not_trainable", "fail as named")):

@@ -1,4 +1,4 @@
-"""What a lab leaves behind: rows, a summary, a picture."""
+"""The output of a lab: rows, a summary, a picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("network", "step", "site", "loss", "variance", "token_correlation", "
 
 
 def write(folder: str, name: str, lab: Lab, courses: Sequence[Course], claims: Sequence[Claim]) -> list[str]:
-    """Writes lab.csv, lab.json and lab.png into a folder; their paths."""
+    """Writes lab.csv, lab.json and lab.png into a folder and returns their paths."""
     os.makedirs(folder, exist_ok=True)
     paths = [os.path.join(folder, f"{name}.{kind}") for kind in ("csv", "json", "png")]
     with open(paths[0], "w", newline="") as file:
@@ -29,7 +29,7 @@ def write(folder: str, name: str, lab: Lab, courses: Sequence[Course], claims: S
             writer.writerows(course.rows)
     summary = {
         "lab": name,
-        # JSON has nothing for what is not a number.
+        # JSON has no NaN and no infinities.
         "networks": [
             {**course.summary(), "losses": [loss if math.isfinite(loss) else None for loss in course.losses]}
             for course in courses
@@ -56,7 +56,7 @@ def _curves(figure: Figure, courses: Sequence[Course]) -> None:
     (losses, variances), (norms, correlations) = figure.subplots(2, 2)
     for index, course in enumerate(courses):
         color = f"C{index}"
-        # A line of one point would not be seen.
+        # A line of one point would be invisible.
         losses.plot(course.losses, "-" if len(course.losses) > 2 else "o", color=color, label=course.trial.name)
         _stream(variances, course, "variance", color)
         _stream(correlations, course, "token_correlation", color)

@@ -24,14 +24,14 @@ def run(
     Args:
         lab: One of `LABS`.
         output: Folder for lab.csv, lab.json and lab.png (with matplotlib) [default: nothing is written].
-        seed: Of weights, batches and masks.
-        device: Of torch.
-        steps: Of every network [default: what the lab says].
-        tell: Takes lines of text.
+        seed: The seed of weights, batches and masks.
+        device: The device of torch.
+        steps: The steps of every network [default: those of the lab].
+        tell: Receives lines of text.
 
     Raises:
-        ValueError: There is no such lab.
-        KeyboardInterrupt: After what was done was written.
+        ValueError: If there is no such lab.
+        KeyboardInterrupt: If it is interrupted, after the results so far were written.
     """
     if lab not in LABS:
         raise ValueError(f"lab: expected one of {', '.join(LABS)}, got {lab}")
@@ -57,7 +57,7 @@ def run(
 
 
 def say(line: str) -> None:
-    """Lines of progress stand over each other, on a terminal."""
+    """Prints a line. On a terminal, lines of progress overwrite each other."""
     if not line.startswith("\r"):
         print(line, flush=True)
     elif sys.stderr.isatty():

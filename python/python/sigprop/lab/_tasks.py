@@ -1,4 +1,4 @@
-"""What networks are trained on: the next byte of a text, or the class of a vector."""
+"""The tasks that networks are trained on: the next byte of a text, or the class of a vector."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLASSES = 8
 
 
 class Task(Protocol):
-    """Batches, the loss on them, and what the loss is below which something was learned."""
+    """Batches and the loss on them. A network has learned if its loss is below `target`."""
 
     @property
     def target(self) -> float: ...
@@ -30,7 +30,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class NextByte:
-    """The next byte of a text, the source of a module of Python; who knows their frequencies alone pays the entropy of single bytes."""
+    """The next byte of a text, the source of a Python module. With frequencies alone, the loss is the entropy of single bytes."""
 
     text: Tensor
     seq_len: int
@@ -48,7 +48,7 @@ class NextByte:
         return cls(text, seq_len, float(entropy - 3.0 * spread / math.sqrt(10 * BATCH * seq_len)))
 
     def windows(self, length: int, generator: torch.Generator) -> Tensor:
-        """Shape (batch, length)."""
+        """Random windows of the text, shape (batch, length)."""
         starts = torch.randint(len(self.text) - length + 1, (BATCH,), generator=generator)
         return torch.stack([self.text[start : start + length] for start in starts.tolist()])
 
@@ -59,7 +59,7 @@ class NextByte:
 
 @dataclass(frozen=True)
 class Continuation:
-    """The text behind what an encoder has read, byte by byte."""
+    """The text after the window that an encoder reads, byte by byte."""
 
     text: NextByte
 
@@ -75,10 +75,10 @@ class Continuation:
 
 @dataclass(frozen=True)
 class Classes:
-    """Which of several fixed directions a Gaussian vector has most of."""
+    """The index of the fixed direction along which a Gaussian vector has its largest component."""
 
     directions: Tensor
-    # Nine tenths of what guessing costs.
+    # Nine tenths of the loss of guessing.
     target: float = 0.9 * math.log(CLASSES)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`python -m sigprop.lab trainability`: the verdict of many small networks, and what training makes of them."""
+"""`python -m sigprop.lab trainability`: the verdicts on many small networks, compared with their training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._outcome import MODES, NOTHING, Record, Signs, came_true, claims, happened
 from ._run import say
 from ._trial import Trial, train
 
-# Times the scheme's rate, which comes first: one after the other, until a network learns.
+# Factors on the scheme's rate, tried one after the other until a network learns. The first is the scheme's rate itself.
 RATES = (1.0, 0.25, 4.0)
 GRADES = ("healthy", "trainable_with_care", "not_trainable")
 COLUMNS = ("index", "network", "grade", "failures", "happened", "came_true", "headline", "forward", "backward", "correlation",
@@ -38,22 +38,22 @@ def trainability(
     device: str = "cpu",
     tell: Callable[[str], None] = print,
 ) -> list[Claim]:
-    """Draws networks, predicts and trains each, and says how many verdicts came true.
+    """Generates random networks, predicts and trains each, and reports how many verdicts came true.
 
     Args:
-        networks: How many.
-        seed: Of what is drawn: a network follows from it and its number alone.
-        steps: Of every training, fewer where it learns before.
+        networks: The number of networks.
+        seed: The seed of the networks. A network depends only on the seed and its number.
+        steps: The steps of every training, fewer if the network learns earlier.
         output: Folder for a journal of networks, and for trainability.csv, .json and .png.
-        shard: Which of how many parts, from 1; a part writes its journal alone.
-        resume: Takes over what the journals in the folder hold.
-        only: Draws networks of this grade, one of GRADES, alone.
-        rates: Times the scheme's, from 1 on: what does not learn at one is trained at the next.
-        device: Of torch.
-        tell: Takes lines of text.
+        shard: The number of the part, from 1, and the number of parts. A part writes only its journal.
+        resume: Takes over the networks in the journals of the folder.
+        only: Restricts the networks to this grade, one of GRADES.
+        rates: Factors on the scheme's rate, the first of them 1. A network that does not learn at one is trained at the next.
+        device: The device of torch.
+        tell: Receives lines of text.
 
     Raises:
-        ValueError: There is nothing to do; the folder holds a journal and is not to be resumed, or one of another run.
+        ValueError: If there is nothing to do, or if the folder has a journal of another run, or one without `resume`.
     """
     number, count = shard
     if min(networks, steps) < 1:
@@ -65,7 +65,7 @@ def trainability(
     if list(rates[:1]) != [1.0] or min(rates) <= 0.0:
         raise ValueError(f"rates: expected 1 and then others above 0, got {', '.join(f'{rate:g}' for rate in rates) or 'none'}")
     run = {"seed": seed, "steps": steps, "only": only, "rates": list(rates)}
-    # So that what is found does not depend on the number of threads: parts are run side by side instead.
+    # One thread, so that results do not depend on the number of threads. Parts can run in parallel instead.
     torch.set_num_threads(1)
     os.makedirs(output, exist_ok=True)
     records = {record["index"]: record for record in _journals(output, resume, run)}
@@ -74,7 +74,7 @@ def trainability(
         for index in range(number - 1, networks, count):
             if index not in records:
                 records[index] = _record(run, index, device, tell)
-                # Whole lines, so that nothing half-written is read.
+                # Only whole lines are written, so that no partial line is read.
                 file.write(json.dumps(records[index]) + "\n")
                 file.flush()
                 tell(f"{index:4} {_line(records[index])}")
@@ -91,7 +91,7 @@ def _journals(folder: str, resume: bool, run: dict[str, Any]) -> Iterator[dict[s
             raise ValueError(f"{path}: there is a journal; --resume takes it over")
         with open(path) as file:
             text = file.read()
-        # What a killed process has not finished is trained again.
+        # The last network of a killed process is trained again.
         whole = text[: text.rfind("\n") + 1]
         if whole != text:
             with open(path, "w") as file:
@@ -129,7 +129,7 @@ def _train(trial: Trial, seed: int, device: str, tell: Callable[[str], None]) ->
     for course in train(trial, trial.steps, seed, device):
         if course.losses:
             tell(f"\r  {trial.name}: step {len(course.losses)} of {trial.steps}, loss {course.losses[-1]:.4g}   ")
-        # What has learned has answered.
+        # A network that has learned needs no more steps.
         if len(course.losses) >= trial.steps // 10 and course.has_learned:
             break
     return training(course)
@@ -186,7 +186,7 @@ def _row(record: Record, rates: Sequence[float]) -> dict[str, Any]:
 
 
 def _draw(path: str, records: Sequence[Record]) -> bool:
-    """Final loss at the scheme's rate over what the verdict looks at."""
+    """Plots the final loss at the scheme's rate over the quantities of the verdict."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -198,7 +198,7 @@ def _draw(path: str, records: Sequence[Record]) -> bool:
     for axes, (sign, label) in zip(panels, signs, strict=True):
         for color, grade in enumerate(GRADES):
             some = [record for record in records if record["grade"] == grade and record["signs"][sign] is not None]
-            # What is not a number stands at the upper edge.
+            # Losses that are not finite are at the upper edge.
             heights = [min((r["trainings"][0]["final_loss"] or 1e9) / r["target"], 10.0) for r in some]
             axes.plot([r["signs"][sign] for r in some], heights, ".", color=f"C{(0, 1, 3)[color]}", label=grade.replace("_", " "))
         axes.axhline(1.0, color="gray", linewidth=0.8)
@@ -212,7 +212,7 @@ def _draw(path: str, records: Sequence[Record]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """Runs the command and returns its exit status."""
     parser = argparse.ArgumentParser(
         "python -m sigprop.lab trainability",
         description="Draws small networks, predicts and trains each, and counts how many verdicts come true.",

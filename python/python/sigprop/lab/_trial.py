@@ -1,4 +1,4 @@
-"""One network: what is predicted of it, and what becomes of it in training."""
+"""One network: its prediction, and its training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .. import Prediction, predict
 from ..torch import Network, build
 from ._tasks import CLASSES, Classes, Continuation, NextByte, Task
 
-# What is looked at of a network, of the stream of every block.
+# The measurements of a step at one site of the stream.
 Row = dict[str, Any]
 
 
@@ -24,18 +24,18 @@ class Trial:
     """A network to be trained."""
 
     name: str
-    # Of `sigprop.predict`.
+    # Arguments of `sigprop.predict`.
     flags: Mapping[str, Any]
     steps: int = 100
     lr: float = 1e-3
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
-    # Whether weight matrices of blocks are all that learns.
+    # True if only the weight matrices of blocks learn.
     learns_matrices: bool = False
-    # Whether it is told how far the first step moves what leaves the last site.
+    # True if the change of the output of the last site by the first step is measured.
     follows_update: bool = False
 
     def whole(self) -> dict[str, Any]:
-        """With the head that its task has."""
+        """The arguments with the head of the task."""
         model = self.flags.get("model")
         task: dict[str, Any] = {"vocab": 256, "causal": True}
         if model == "mlp":
@@ -55,18 +55,18 @@ class Trial:
 
 @dataclass
 class Course:
-    """What became of it."""
+    """The course of a training."""
 
     trial: Trial
     prediction: Prediction
     target: float
     losses: list[float] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    # Root of the mean square of what the first step changes at the last site, for the same batch.
+    # The root mean square of the change of the last site by the first step, for the same batch.
     moved: float | None = None
 
     def at(self, step: int) -> list[Row]:
-        """What was looked at in a step."""
+        """The measurements of a step."""
         return [row for row in self.rows if row["step"] == step]
 
     @property
@@ -75,7 +75,7 @@ class Course:
 
     @property
     def final(self) -> float:
-        """The mean of the last tenth of its steps; not a number before there is one."""
+        """The mean loss of the last tenth of the steps; NaN before the first step."""
         last = self.losses[-max(self.trial.steps // 10, 1) :]
         return sum(last) / len(last) if last else math.nan
 
@@ -98,12 +98,12 @@ class Course:
 
 
 def failures(prediction: Prediction) -> list[str]:
-    """What kinds of failure the verdict names."""
+    """The kinds of failure that the verdict names."""
     return [finding["kind"] for finding in prediction.findings if finding["severity"] == "failure"]
 
 
 def train(trial: Trial, steps: int, seed: int, device: str) -> Iterator[Course]:
-    """Yields the course after every step, so that what is done is kept when it is ended."""
+    """Yields the course after every step, so that results are kept if the training is interrupted."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     network = build(generator=generator, **trial.whole()).to(device)
@@ -142,7 +142,7 @@ def _optimizer(network: Network, trial: Trial) -> torch.optim.Optimizer:
 
 
 def _moved(network: Network, task: Task, state: Tensor, before: Look) -> float:
-    """Between what was looked at and the same batch now; the generator's state from before it was drawn."""
+    """The change of the output for the same batch. `state` is the state of the generator before the batch was sampled."""
     generator, after = torch.Generator(), Look()
     generator.set_state(state)
     with torch.no_grad(), _watched(network, after):
@@ -151,7 +151,7 @@ def _moved(network: Network, task: Task, state: Tensor, before: Look) -> float:
 
 
 def _norm(network: Network, site: str) -> float | None:
-    """Of the gradients of all parameters of a block; `None` where there are no gradients."""
+    """The norm of the gradients of all parameters of a block; `None` if there are no gradients."""
     squares = [
         tensor.grad.double().square().sum()
         for name, tensor in network.tensors().items()
@@ -162,12 +162,12 @@ def _norm(network: Network, site: str) -> float | None:
 
 @dataclass
 class Look:
-    """What flows through the stream in one step."""
+    """Records the signals of the stream in one step."""
 
     rows: list[Row] = field(default_factory=list)
-    # Of the stream at the site of each row.
+    # The stream at the site of each row.
     outputs: list[Tensor] = field(default_factory=list)
-    # Of the attention of the block that comes next.
+    # Of the attention in the block that ends next: the largest standard deviation of scores, the fewest attended tokens.
     score_std: float = 0.0
     attended: float | None = None
 
@@ -188,13 +188,13 @@ class Look:
         self.score_std, self.attended = 0.0, None
 
     def told(self) -> Iterator[Row]:
-        """The rows, with gradients behind a backward pass."""
+        """The rows, with gradients after a backward pass."""
         for row, output in zip(self.rows, self.outputs, strict=True):
             yield {**row, "grad_variance": None if output.grad is None else _moments(output.grad)[0]}
 
 
 def _moments(x: Tensor) -> tuple[float, float | None]:
-    """Variance of an entry and correlation of two tokens of one sequence, shape (batch, tokens, features)."""
+    """The variance of an entry and the correlation of two tokens of one sequence of x, shape (batch, tokens, features)."""
     x = x.double()
     tokens, mean = x.shape[1], x.mean()
     square = x.square().mean()
@@ -205,7 +205,7 @@ def _moments(x: Tensor) -> tuple[float, float | None]:
 
 @contextmanager
 def _watched(network: Network, look: Look) -> Iterator[None]:
-    """Takes down what flows through the sites of the stream, and the scores inside blocks."""
+    """Records the signals at the sites of the stream, and the scores inside blocks."""
     sites, hooks = set(network.stream_sites()), []
     for site, module in network.sites().items():
         if site in sites:

@@ -1,4 +1,4 @@
-"""Live modules of PyTorch: draw their parameters, measure what flows through them, look at what they hold.
+"""Live PyTorch modules: initialise their parameters, measure their signals and gradients, inspect their weights.
 
 >>> import torch
 >>> from transformers import GPT2Config, GPT2Model

@@ -1,4 +1,4 @@
-"""Draws the parameters of a module, and looks at them."""
+"""Initialises the parameters of a module, and inspects them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._structure import described, initialiser, planned_for, uncompiled
 
 
 class Applied(Table):
-    """What was drawn, parameter by parameter: name, tensor, planned_std, std."""
+    """The initialised parameters: name, tensor, planned_std, std."""
 
     __slots__ = ("missing", "residual", "standardised", "unmatched")
 
@@ -41,19 +41,19 @@ def apply_(
     dry_run: bool = False,
     config: Model | None = None,
 ) -> Applied:
-    """Draws the parameters of a module in place, as a scheme or a plan says.
+    """Initialises the parameters of a module in place, by a scheme or a plan.
 
     Args:
-        model: Any module whose parameters have the names of its configuration, behind any prefix.
+        model: Any module whose parameters have the names of its configuration, after any prefix.
         plan_or_scheme: A scheme as `sigprop.schemes()` lists them, or a plan (`sigprop.torch.plan`).
-        generator: Of the random numbers; none is one with the seed 0.
-        strict: Refuse, before anything is drawn, a module with parameters that the plan does not know, one that lacks
-            some that it has, and a plan whose residual connections have scales that the module must apply itself.
-        dry_run: Draw nothing; `std` is then that of the parameters as they are.
-        config: What describes the module, as MODEL of `sigprop.predict` [default: `model.config`].
+        generator: The generator of the random numbers [default: one with seed 0].
+        strict: Refuse, before anything is changed, a module with parameters that the plan does not know, a module
+            that lacks parameters of the plan, and a plan with scales of residual connections that the module must apply itself.
+        dry_run: Change nothing; `std` is then that of the present parameters.
+        config: The description of the module, as MODEL of `sigprop.predict` [default: `model.config`].
 
     Raises:
-        ValueError: What `strict` refuses, and what the command does.
+        ValueError: If `strict` or the command refuses the module or the scheme.
     """
     if isinstance(plan_or_scheme, str):
         plan_or_scheme = planned_for(model, config, plan_or_scheme).plan
@@ -81,14 +81,14 @@ def _refuse(found: Applied) -> None:
 
 
 def audit(model: nn.Module, config: Model | None = None, scheme: str | None = None) -> Inspection:
-    """What `sigprop.inspect` finds in the parameters that a module has now.
+    """Runs `sigprop.inspect` on the present parameters of a module.
 
     Raises:
-        ValueError: What the command refuses.
+        ValueError: If the command refuses them.
     """
     from safetensors.torch import save_file
 
-    # Tied parameters are one; files have no two names for one tensor.
+    # Tied parameters occur once, because a file cannot have two names for one tensor.
     held = {name: parameter.detach().cpu().contiguous() for name, parameter in uncompiled(model).named_parameters()}
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "model.safetensors")

@@ -1,4 +1,4 @@
-"""Stacks and architectures as modules."""
+"""Builds stacks and architectures as PyTorch modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build(
     learn_scales: bool = False,
     **flags: Any,
 ) -> Network:
-    """Makes the network that `sigprop.predict` predicts: a module whose parameters are drawn as the scheme says.
+    """Builds the network that `sigprop.predict` predicts: a module whose parameters are initialised by the scheme.
 
     >>> network = build(layers=2, width=32, heads=2, vocab=64, seq_len=8, scheme="xavier", causal=True)
     >>> network.blocks[1].attention.heads.query
@@ -34,15 +34,14 @@ def build(
     `sigprop.torch.probe(network, network.sample(batch=4))` measures it.
 
     Args:
-        model: As of `sigprop.predict`, or the stack that `dump_stack` writes, as a dict.
-        scheme: As of `sigprop.predict`.
-        generator: Of the parameters, which are made on its device [default: torch's own].
-        learn_scales: Factors on branches beside a skip connection are parameters, `<site>.scale`, a number each, as ReZero and
-            SkipInit have them.
-        flags: As of `sigprop.predict`: `layers=48`, `train=True`, `stack="stack.json"`, `head="tied"`.
+        model: As for `sigprop.predict`, or the stack that `dump_stack` writes, as a dict.
+        scheme: As for `sigprop.predict`.
+        generator: The generator of the parameters, which are on its device [default: that of torch].
+        learn_scales: Make the factor on every residual branch a scalar parameter `<site>.scale`, as in ReZero and SkipInit.
+        flags: As for `sigprop.predict`: `layers=48`, `train=True`, `stack="stack.json"`, `head="tied"`.
 
     Raises:
-        ValueError: What the command refuses.
+        ValueError: If the command refuses the arguments.
     """
     device = nullcontext() if generator is None else torch.device(generator.device)
     with device:
@@ -52,7 +51,7 @@ def build(
 
 
 def _stack(model: Model | None, scheme: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole stack, every number resolved and checked."""
+    """The whole stack, with every number resolved and checked."""
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "stack.json")
         if isinstance(model, Mapping) and "streams" in model:

@@ -1,4 +1,4 @@
-"""Measures the moments of a live module: what flows through it, forward and backward."""
+"""Measures the moments of the signals and gradients of a live module."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .._table import Table
 from ._network import Network, Node
 from ._structure import Piece, Structure, planned_for, uncompiled
 
-# "stream", "all", or some by name.
+# "stream", "all", or names of sites.
 Sites = Union[Literal["stream", "all"], Sequence[str]]
-# Arguments by name, in their order, or the only one.
+# Arguments of the module: by name, in their order, or a single one.
 Batch = Union[Mapping[str, Any], tuple[Any, ...], Tensor]
-# What `_moments` makes of the sums of a signal, by name.
+# The moments that `_moments` computes from the sums of a signal, by name.
 Moments = dict[str, float]
 
 
 class Observed(Table):
-    """Moments of one network or of several, as `prediction.against` takes them: site, quantity, observed, std_error.
+    """Moments of one or several networks, in the form that `prediction.against` takes: site, quantity, observed, std_error.
 
-    `one + other` are the networks of both: means over networks, with jackknife standard errors.
+    `one + other` has the networks of both: means over networks, with jackknife standard errors.
     """
 
     __slots__ = ("networks",)
@@ -42,7 +42,7 @@ class Observed(Table):
 
 
 def _quantities(moments: Moments) -> dict[str, float]:
-    """What is compared of mean moments."""
+    """The quantities that are compared, from mean moments."""
     found: dict[str, float] = {}
     if "square" in moments:
         mean = moments["mean"]
@@ -81,7 +81,7 @@ def _rows(networks: Sequence[Mapping[str, Moments]]) -> list[dict[str, Any]]:
 
 
 class Probe:
-    """Measures a module while it runs; see `probe`."""
+    """Measures a module while it runs. See `probe`."""
 
     def __init__(
         self,
@@ -124,10 +124,10 @@ class Probe:
         self._end = None
 
     def backward(self, generator: torch.Generator | None = None) -> None:
-        """Sends N(0, 1) gradients back from behind the final norm, where predictions start them; masked tokens get none.
+        """Sends N(0, 1) gradients back from the output of the final norm, where predictions start. Masked tokens get none.
 
         Raises:
-            ValueError: The module has not run.
+            ValueError: If the module has not run.
         """
         if self._end is None:
             raise ValueError("backward: expected a module that has run, inside `with probe(model)`")
@@ -140,10 +140,10 @@ class Probe:
 
     @property
     def observed(self) -> Observed:
-        """What was measured so far, of all ranks of torch.distributed together.
+        """The measurements so far, over all ranks of torch.distributed.
 
         Raises:
-            ValueError: A gradient came from elsewhere than `backward`, and `loss` was not said.
+            ValueError: If a gradient did not come from `backward` and `loss` is not set.
         """
         if self._weights_or_gradients() and not (self._is_seeded or self._loss):
             raise ValueError(
@@ -162,7 +162,7 @@ class Probe:
         for piece in self._pieces:
             if f"weight {piece.tensor}" in held:
                 square, count = held[f"weight {piece.tensor}"]
-                # A tensor may be called as its site.
+                # A tensor may have the name of its site.
                 moments.setdefault(piece.tensor, {})["weight"] = square / count
         return Observed([moments])
 
@@ -198,12 +198,12 @@ class Probe:
 
     @torch.no_grad()
     def _add(self, name: str, signal: Tensor) -> None:
-        """Adds entries, pairs, sum, sum of squares and of products of pairs; nothing waits for the device."""
-        # (batch, tokens, features); a signal without tokens has one.
+        """Adds the counts of entries and pairs, and the sums of entries, squares and products of pairs, without waiting for the device."""
+        # Shape (batch, tokens, features); a signal without tokens gets one.
         signal = _wide(signal if signal.dim() > 2 else signal[:, None])
         self._sequences = signal.shape[0]
         if signal.dim() > 3:
-            # Heads of attention weights count like sequences.
+            # Heads of attention weights count as sequences.
             signal = signal.flatten(0, -3)
         mask = self._mask
         if mask is not None and mask.shape == signal.shape[:2]:
@@ -231,14 +231,14 @@ class Probe:
     def _add_weight(self, piece: Piece, gradient: Tensor, factor: float = 1.0) -> None:
         if piece.indices is not None:
             gradient = gradient.index_select(piece.axis, torch.tensor(piece.indices, device=gradient.device))
-        # Of one sequence, as predictions have it: gradients of several are uncorrelated.
+        # Per sequence, as predictions are: gradients of different sequences are uncorrelated.
         square = factor * _wide(gradient).square().mean()
         sums = torch.stack([square, torch.full_like(square, self._sequences)])
         name = f"weight {piece.tensor}"
         self._weights[name] = sums + self._weights[name] if name in self._weights else sums
 
     def _backward_through_shards(self, end: Tensor, seed: Tensor) -> None:
-        """Parameters that fully_shard has cut tell no hook of their gradients, which are means over ranks."""
+        """Runs the backward pass. Hooks get no gradients of parameters cut by fully_shard, whose gradients are means over ranks."""
         sharded = [piece for piece in self._pieces if _is_sharded(piece.parameter)]
         held = {piece.parameter: piece.parameter.grad for piece in sharded}
         for parameter in held:
@@ -247,7 +247,7 @@ class Probe:
         for piece in sharded:
             if piece.parameter.grad is not None:
                 gradient: Tensor = piece.parameter.grad.full_tensor()  # type: ignore[attr-defined]
-                # Of the sum over ranks, every one of which adds it.
+                # For the sum over ranks, each of which adds this gradient.
                 self._add_weight(piece, gradient, float(torch.distributed.get_world_size()))
         for parameter, before in held.items():
             if before is not None:
@@ -276,7 +276,7 @@ def _chosen(sites: Sites | None, structure: Structure) -> Sequence[str]:
 
 
 def _of_rank(generator: torch.Generator | None, device: torch.device) -> torch.Generator | None:
-    """Ranks that were given the same seed draw gradients of their own: sums over ranks are told from those of one."""
+    """A generator that differs between ranks, so that ranks with the same seed have independent gradients."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return generator
     on = device if generator is None else generator.device
@@ -296,7 +296,7 @@ def _on_gradient(signal: Tensor, hook: Callable[[Tensor], None]) -> Any:
 
 
 def _wide(signal: Tensor) -> Tensor:
-    """In f64, where the device has it."""
+    """The signal in f64, or in f32 if the device has no f64."""
     return signal.detach().to(torch.float32 if signal.device.type == "mps" else torch.float64)
 
 
@@ -347,31 +347,31 @@ def probe(
 ) -> Observed | Probe:
     """Measures second moments and token correlations of a live module, forward and backward, site by site.
 
-    With a batch it runs the module, sends N(0, 1) gradients back from behind the final norm, as predictions do, and
-    returns what it saw (`Observed`). Without one it is a context manager around runs of yours:
+    With a batch it runs the module, sends N(0, 1) gradients back from the output of the final norm, as predictions do, and
+    returns the measurements (`Observed`). Without a batch it is a context manager around your own runs:
 
         with sigprop.torch.probe(model) as probe:
             model(**batch)
             probe.backward()
         prediction.against(probe.observed)
 
-    Sums are kept on the device in f64, and read when `observed` is. Tokens that `attention_mask` hides are left out. Under
-    autocast signals are those of the lower precision. What torch.compile made is run as it was before. Ranks of
-    torch.distributed are one batch; gradients of parameters that fully_shard has cut are measured by `backward` alone.
-    Tokens whose embedding is zero, as those of a `padding_idx`, have gradients before a norm that no prediction has: hide
-    them, or draw none.
+    Sums are kept on the device in f64, and are read together with `observed`. Tokens that `attention_mask` hides are left out.
+    Under autocast, signals have the lower precision. A module compiled by torch.compile runs uncompiled. Ranks of
+    torch.distributed form one batch; gradients of parameters that fully_shard has cut are measured only by `backward`.
+    Tokens whose embedding is zero, such as those of a `padding_idx`, have gradients before a norm that no prediction has: hide
+    them, or use ids without them.
 
     Args:
-        model: Any module whose parameters have the names of its configuration, behind any prefix, or one of `build`.
-        batch: Arguments by name, a tuple of arguments, or the only one.
-        config: What describes the module, as MODEL of `sigprop.predict` [default: `model.config`].
-        sites: Only these sites, as "blocks.0"; "all" are those inside blocks too, of what `build` made [default: "stream"].
-        weights: Measure the gradients of parameters, too.
-        loss: Gradients are those of a loss of yours, whatever it is: compare them with a prediction with head and loss.
-        generator: Of the gradients that are sent back.
+        model: Any module whose parameters have the names of its configuration, after any prefix, or one of `build`.
+        batch: Arguments of the module: a dict by name, a tuple, or a single one.
+        config: The description of the module, as MODEL of `sigprop.predict` [default: `model.config`].
+        sites: Only these sites, such as "blocks.0". "all" includes those inside blocks, for modules of `build` [default: "stream"].
+        weights: Also measure the gradients of parameters.
+        loss: Gradients come from your own loss. Compare them with a prediction with head and loss.
+        generator: The generator of the gradients that are sent back.
 
     Raises:
-        ValueError: The module does not have the parameters that its configuration describes.
+        ValueError: If the module does not have the parameters that its configuration describes.
     """
     running = Probe(model, config, sites, weights, loss)
     if batch is None:
@@ -384,7 +384,7 @@ def probe(
             module(*(batch if isinstance(batch, tuple) else (batch,)))
         parameters = list(module.parameters())
         held = [parameter.grad for parameter in parameters]
-        # Gradients add up in place.
+        # Gradients accumulate in place.
         for parameter in parameters:
             parameter.grad = None
         running.backward(generator)

@@ -1,4 +1,4 @@
-"""What a module has of the network that its configuration describes: parameters, blocks, norms."""
+"""The parts of the described network in a module: parameters, blocks, norms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._network import Network
 
 
 def plan(model: Model, scheme: str | None = None, head: bool = False) -> dict[str, Any]:
-    """What every parameter starts with, by name, as `sigprop predict --export plan.json` writes it.
+    """The initialisation of every parameter by name, as `sigprop predict --export plan.json` writes it.
 
     >>> parameters = plan("gpt2", scheme="xavier")["parameters"]
     >>> parameters[0]["name"], parameters[0]["parts"][0]["distribution"]
@@ -38,7 +38,7 @@ class Planned:
 
 
 def planned(model: Model, scheme: str | None, head: bool) -> Planned:
-    """A plan, and what is predicted of it."""
+    """Makes a plan, and lists the tensors whose gradients are predicted."""
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "plan.json")
         own: Literal["own"] | None = "own" if head else None
@@ -48,7 +48,7 @@ def planned(model: Model, scheme: str | None, head: bool) -> Planned:
 
 
 def described(module: nn.Module, config: Model | None) -> Model:
-    """What describes a module: the configuration given, else its own."""
+    """The description of a module: the given configuration, or its own if none is given."""
     if config is None:
         config = getattr(uncompiled(module), "config", None)
     if config is None:
@@ -57,7 +57,7 @@ def described(module: nn.Module, config: Model | None) -> Model:
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
-    """The module without what torch.compile and data parallelism put around it."""
+    """The module without the wrappers of torch.compile and data parallelism."""
     while True:
         inner = getattr(module, "_orig_mod", None)
         if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
@@ -68,14 +68,14 @@ def uncompiled(module: nn.Module) -> nn.Module:
 
 
 def planned_for(module: nn.Module, config: Model | None, scheme: str | None = None) -> Planned:
-    """The plan of a module, with its head if it has one that the description knows."""
+    """The plan of a module, with its head if it has one that is in the description."""
     text = described(module, config)
     getter = getattr(uncompiled(module), "get_output_embeddings", None)
     if getter is not None and getter() is not None:
         try:
             return planned(text, scheme, head=True)
         except ValueError:
-            # Heads that no prediction has are left as they are.
+            # Heads that have no prediction are left as they are.
             pass
     return planned(text, scheme, head=False)
 
@@ -91,7 +91,7 @@ def _executed(plan: str) -> types.ModuleType:
     return module
 
 
-# Not as a decorator, whose signature tools that compare types with modules do not see.
+# Not used as a decorator, because tools that compare types with modules would not see the signature.
 _initialiser = functools.lru_cache(maxsize=8)(_executed)
 
 
@@ -102,19 +102,19 @@ class Piece:
     tensor: str
     parameter: nn.Parameter
     axis: int
-    # Along the axis; None is all of it.
+    # Indices along the axis; None means the whole axis.
     indices: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Where a module has the sites of its streams, and the tensors."""
+    """The sites of the streams and the tensors in a module."""
 
-    # By site: what is the input of a module, and what is the output of one.
+    # Modules by site: those whose input is the site, and those whose output is the site.
     inputs: dict[str, nn.Module]
     outputs: dict[str, nn.Module]
     pieces: list[Piece]
-    # The last site of the stream that the loss is of, where gradients start.
+    # The last site of the stream with the loss, where gradients start.
     end: str
     # The sites of the streams themselves, not inside blocks.
     stream: tuple[str, ...]
@@ -131,7 +131,7 @@ class Structure:
 
     @classmethod
     def of(cls, module: nn.Module, of: Planned) -> Structure:
-        """By the names that the plan has for parameters."""
+        """Finds sites and tensors by the names of the parameters in the plan."""
         init = initialiser(of.plan)
         parameters = init._named(module)
         prefix = init._prefix([name for name, _ in parameters])
@@ -165,13 +165,13 @@ class Structure:
         outputs.update({site: module.get_submodule(path) for site, path in norms.items()})
         if not outputs:
             raise ValueError("model: expected the parameters of its configuration, got none of them")
-        # The decoder's, if there is one; norms stand behind all blocks.
+        # The end of the decoder, if there is one. Norms come after all blocks.
         end = ([site for site in outputs if site.startswith("decoder.")] or list(outputs))[-1]
         return cls(inputs, outputs, pieces, end, (*inputs, *outputs))
 
 
 def _stars(pattern: str, name: str) -> list[int]:
-    """What stands for the stars of a pattern at the end of a name.
+    """The numbers that match the stars of a pattern at the end of a name.
 
     >>> _stars("h.*.attn.weight", "transformer.h.11.attn.weight")
     [11]
@@ -181,7 +181,7 @@ def _stars(pattern: str, name: str) -> list[int]:
 
 
 def _block(name: str) -> tuple[int, str]:
-    """Number and name of the block that has a parameter.
+    """Number and name of the block of a parameter.
 
     >>> _block("encoder.block.3.layer.0.layer_norm.weight")
     (3, 'encoder.block.3')

@@ -1,4 +1,4 @@
-//! A key is refused where it changes nothing: each key alone in networks of many kinds, assembled with and without it.
+//! A key that changes nothing is refused: each key alone in networks of many kinds, assembled with and without it.
 
 use serde_json::{Map, Value};
 use sigprop::architecture::{Architecture, ArchitectureError, Format, ModelFile};
@@ -9,7 +9,7 @@ use sigprop_stack::Stack;
 use super::examples::{AROUND, examples, table};
 use super::{PATH, Page};
 
-/// Networks that a key is added to.
+/// Networks to which each key is added.
 const NETWORKS: &[&str] = &[
     "",
     "kind = \"mlp\"",
@@ -41,11 +41,11 @@ const NETWORKS: &[&str] = &[
      normalised = true, scale = 1.0, first_dense = 1, every = 1}",
 ];
 
-/// Keys that no stack shows: learned factors have the size of fixed ones at the start, and the examples of the others
-/// state the default of some networks.
+/// Keys that do not show in the stack. Learned factors start at the size of fixed ones, and the examples of the other
+/// keys state the default of some networks.
 const NOT_IN_STACKS: [&str; 3] = ["layer_scale", "residual", "final_norm"];
 
-/// The network of a file in training; `None` if it is refused.
+/// The stack of a file in training mode; `None` if it is refused.
 fn assembled(architecture: &Architecture) -> Option<Stack> {
     let scheme = Scheme::parse(architecture.scheme.as_deref().unwrap_or("xavier")).ok()?;
     let run = Run { train: true, ..Run::default() };
@@ -77,7 +77,7 @@ fn a_key_is_refused_where_it_changes_nothing() {
             match (file.check_effects(&file.architecture), with == without) {
                 (Ok(()), false) => accepted += 1,
                 (Err(ArchitectureError::NoEffect { key: got, .. }), true) if got == key => refused += 1,
-                // The key takes the effect of another one.
+                // The key takes away the effect of another key.
                 (Err(ArchitectureError::NoEffect { key: got, .. }), false) if got != key => {}
                 (got, same) => wrong.push(format!("{key} with {network:?}: {got:?}, the same network: {same}")),
             }
@@ -95,7 +95,7 @@ fn flags_may_give_a_key_its_effect_and_take_it() {
     assert_eq!(alibi.check_effects(&lonely.architecture), Ok(()));
     assert!(lonely.check_effects(&lonely.architecture).is_err());
     assert_eq!(lonely.check_effects(&alibi.architecture), Ok(()));
-    // A file may state a default.
+    // A file may state a default explicitly.
     let stated = file("alibi_scale = 1.0");
     assert_eq!(stated.check_effects(&stated.architecture), Ok(()));
     let inside = file("[decoder]\nrotary_base = 5.0\n");

@@ -1,4 +1,4 @@
-//! Examples of the page are read, resolved and assembled.
+//! Reads, resolves and assembles the examples of the page.
 
 use serde_json::{Map, Value};
 use sigprop::architecture::{Architecture, Format};
@@ -7,10 +7,10 @@ use sigprop::schemes::Scheme;
 
 use super::{KEYS, PATH, Page, cells, key_of};
 
-/// A small network around an example.
+/// Keys of a small network that completes an example.
 pub(super) const AROUND: [(&str, u64); 4] = [("n_layers", 2), ("d_model", 64), ("seq_len", 16), ("vocab_size", 100)];
 
-/// Keys with their examples, as the page has them.
+/// The keys of the page with their examples.
 pub(super) fn examples(page: &str) -> Vec<(&str, String)> {
     let (mut found, mut in_keys) = (Vec::new(), false);
     for line in page.lines() {
@@ -26,10 +26,10 @@ pub(super) fn table(example: &str) -> Map<String, Value> {
     toml::from_str(example).unwrap_or_else(|error| panic!("{PATH}: {example}{error}"))
 }
 
-/// The example of a nested table, as a file, and the table in it.
+/// The example of a nested table as a file, and the path of the table in it.
 fn parent_of(page: &str, parent: &str) -> (Map<String, Value>, Vec<String>) {
     let path: Vec<String> = parent.split('.').map(str::to_owned).collect();
-    // The two kinds of stem have an example each, of the first key of their tables.
+    // Each of the two kinds of stem has one example, that of the first key of its table.
     let holder = if path[0] == "stem" { format!("{parent}.") } else { parent.to_owned() };
     let example =
         examples(page).into_iter().find(|(key, _)| *key == holder || path[0] == "stem" && key.starts_with(&holder));
@@ -46,7 +46,7 @@ fn inner<'a>(file: &'a mut Map<String, Value>, path: &[String]) -> &'a mut Map<S
     found.as_object_mut().expect("a table")
 }
 
-/// The value of a key of a nested table where a file leaves it out; `None` where no file may.
+/// The value of a key of a nested table if a file omits it; `None` if the key is required.
 pub(super) fn nested_default(page: &str, parent: &str, name: &str) -> Option<Value> {
     let (mut file, path) = parent_of(page, parent);
     inner(&mut file, &path).remove(name);
@@ -55,7 +55,7 @@ pub(super) fn nested_default(page: &str, parent: &str, name: &str) -> Option<Val
     Some(inner(&mut read, &path)[name].clone())
 }
 
-/// The example as a file: of a key of a nested table, within the example of this table.
+/// The example as a file. The example of a key of a nested table is added to the example of that table.
 fn file(page: &str, key: &str, example: &str) -> Map<String, Value> {
     let own = table(example);
     let mut file = match key.rsplit_once('.') {

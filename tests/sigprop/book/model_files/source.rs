@@ -1,10 +1,10 @@
-//! Fields, variants and the comments at them, read from the code.
+//! Reads fields, variants and the comments on them from the code.
 
 use std::{fs, path::Path};
 
 use super::ROOT;
 
-/// Keys whose values are words, and the enum of these words.
+/// Keys whose values are words, with the enum of these words.
 pub(super) const WORDS: &[(&str, &str)] = &[
     ("kind", "Kind"),
     ("activation", "Activation"),
@@ -26,7 +26,7 @@ pub(super) struct Field {
     pub(super) comment: String,
 }
 
-/// The files that say what an architecture is.
+/// The text of the files that define an architecture.
 pub(super) struct Source {
     text: String,
 }
@@ -43,7 +43,7 @@ impl Source {
         Self { text: files.map(read).concat() }
     }
 
-    /// Lines between the braces of the item whose line starts with `start`.
+    /// The lines between the braces of the item whose first line begins with `start`.
     fn item(&self, start: &str) -> impl Iterator<Item = &str> {
         let mut lines = self.text.lines();
         let first = lines
@@ -54,7 +54,7 @@ impl Source {
         lines.take_while(move |line| !line.starts_with(&end))
     }
 
-    /// Fields of the struct, or of the variant, that starts like this.
+    /// The fields of the struct or variant whose first line begins with `start`.
     pub(super) fn structure(&self, start: &str) -> Vec<Field> {
         let field = |line: &str, comment: String| {
             let (name, type_name) = line.trim_start_matches("pub ").strip_suffix(',')?.split_once(": ")?;
@@ -63,7 +63,7 @@ impl Source {
         commented(self.item(start), field)
     }
 
-    /// Words of a key, and what they mean.
+    /// The words of a key, with their meanings.
     pub(super) fn words(&self, key: &str) -> Vec<(String, String)> {
         let name = WORDS.iter().find(|(of, _)| *of == key).map(|(_, name)| *name);
         let name = name.unwrap_or_else(|| panic!("{key} has no words"));
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-/// What `read` makes of the lines that follow a comment, and of the comment.
+/// Collects the results of `read` on each line and the comment above it.
 fn commented<'a, T>(lines: impl Iterator<Item = &'a str>, read: impl Fn(&str, String) -> Option<T>) -> Vec<T> {
     let (mut found, mut comment) = (Vec::new(), Vec::new());
     for line in lines.map(str::trim) {

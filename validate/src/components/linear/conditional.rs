@@ -1,4 +1,4 @@
-//! Linear maps whose Gaussian weights are never drawn: only what they make of the tokens and gradients that meet them.
+//! Linear maps whose Gaussian weights are never sampled: only their products with tokens and gradients are.
 //!
 //! # Formula
 //!
@@ -11,17 +11,17 @@
 //! backward  dX = G W  = (G Zᵀ − C R Qᵀ) Q + C R    R fresh       tokens × fan_in, independent of variance σ²
 //! ```
 //!
-//! for W = Zᵀ Q + W (1 − Qᵀ Q): on what the input spans the weights are what the output says, elsewhere they are as
-//! independent as before, and G W' of independent W' is Gaussian with covariance σ² G Gᵀ between its rows.
+//! because W = Zᵀ Q + W (1 − Qᵀ Q). On the span of the input the output determines the weights. On its complement they
+//! are as independent as before, and G W' of independent W' is Gaussian with covariance σ² G Gᵀ between its rows.
 //!
-//! Exact in distribution, jointly forward and backward, for a weight that is used once. Takes tokens² × width
-//! operations where drawing the weights takes tokens × width².
+//! This is exact in distribution, jointly forward and backward, for a weight that is used once. It takes tokens² ×
+//! width operations, where sampling the weights takes tokens × width².
 //!
 //! # Numbers
 //!
-//! Gram matrices, factors and Q are computed in f64: where tokens are nearly alike their differences are what is
-//! left after subtraction, and rows of Q are orthogonal up to ε times the ratio of the largest to the smallest |x|²
-//! along a direction. Directions that hold less than [`SMALLEST`] of the largest token are none.
+//! Gram matrices, factors and Q are computed in f64: for nearly equal tokens only their small differences remain after
+//! subtraction, and rows of Q are orthogonal up to ε times the ratio of the largest to the smallest |x|² along a
+//! direction. Directions with less than [`SMALLEST`] of the largest token are left out.
 //!
 //! # Source
 //!
@@ -39,10 +39,10 @@ use crate::{
     vectorised::vectorised,
 };
 
-/// Relative to the largest |x_a|², below which a direction is rounding: inputs are f32.
+/// Share of the largest |x_a|² below which a direction counts as rounding, because inputs are f32.
 const SMALLEST: f64 = 1e-11;
 
-/// Y with the bias, and Q with rows of zeros for the rank that X lacks.
+/// Returns Y with the bias, and Q, whose rows beyond the rank of X are zero.
 pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array<T>) -> (Array<T>, Array<T>) {
     let (tokens, shape) = (input.shape().tokens(), input.shape());
     let x = in_f64(input);
@@ -66,13 +66,13 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     (output, basis)
 }
 
-/// dX.
+/// Returns dX.
 pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Array<T>, gradient: &Array<T>) -> Array<T> {
     let (tokens, shape) = (gradient.shape().tokens(), gradient.shape());
     let c = Factor::of(gram(&in_f64(gradient), tokens), tokens).lower::<T>();
     let z = fresh::<T>(&linear.weight, Purpose::Weight, random, shape, linear.fan_out);
     let r = product_of_square(&c, &fresh(&linear.weight, Purpose::Rest, random, shape, linear.fan_in));
-    // C R Qᵀ, then G Zᵀ less that.
+    // C R Qᵀ, then G Zᵀ minus it.
     let mut along = crossed(&r, basis);
     for (along, of_output) in along.iter_mut().zip(crossed(gradient, &z)) {
         *along = of_output - *along;
@@ -89,7 +89,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Arra
     input_gradient
 }
 
-/// As many rows as there are tokens, distributed as the entries of a weight.
+/// Samples one row per token, with the distribution of the entries of a weight.
 fn fresh<T: Scalar>(weight: &Tensor, purpose: Purpose, random: &Random, shape: Shape, width: usize) -> Array<T> {
     let mut rows = Array::unwritten(shape, width);
     random.rows(purpose, weight, width, rows.entries_mut());
@@ -123,7 +123,7 @@ fn crossed<T: Scalar>(a: &Array<T>, b: &Array<T>) -> Vec<T> {
     crossed
 }
 
-/// L B, L a square over tokens.
+/// L B, where L is tokens × tokens.
 fn product_of_square<T: Scalar>(l: &[T], b: &Array<T>) -> Array<T> {
     let (tokens, width) = (b.shape().tokens(), b.width());
     let mut product = Array::unwritten(b.shape(), width);
@@ -137,9 +137,9 @@ fn product_of_square<T: Scalar>(l: &[T], b: &Array<T>) -> Array<T> {
     product
 }
 
-/// A Gram matrix as L Lᵀ, the largest remaining token first.
+/// The factor L of a Gram matrix L Lᵀ; the largest remaining token comes first (pivoted Cholesky).
 struct Factor {
-    /// Row by row in the order of `order`: L where columns are below `rank`.
+    /// Rows in the order of `order`: L where columns are below `rank`.
     entries: Vec<f64>,
     /// Token of each row.
     order: Vec<usize>,
@@ -173,7 +173,7 @@ impl Factor {
         Self { entries: gram, order, rank: n }
     }
 
-    /// L by token, columns beyond the rank being zero.
+    /// L with rows in the order of tokens; columns beyond the rank are zero.
     fn lower<T: Scalar>(&self) -> Vec<T> {
         let n = self.order.len();
         let mut lower = vec![T::default(); n * n];
@@ -186,7 +186,7 @@ impl Factor {
         lower
     }
 
-    /// What makes Q of X, rows beyond the rank being zero.
+    /// The matrix that turns X into Q; its rows beyond the rank are zero.
     fn inverse(&self) -> Vec<f64> {
         let n = self.order.len();
         let mut inverse = vec![0.0; n * n];
@@ -208,7 +208,7 @@ impl Factor {
     }
 }
 
-/// Exchanges rows and columns `i` < `j` of what is on and below the diagonal.
+/// Exchanges rows and columns `i` < `j` of a symmetric matrix, of which only the lower triangle is used.
 fn swap(matrix: &mut [f64], n: usize, i: usize, j: usize) {
     if i == j {
         return;
@@ -234,7 +234,7 @@ vectorised! {
     }
 }
 
-/// Why a weight cannot be left undrawn, if it cannot.
+/// The reason why a weight must be sampled directly; `None` if it need not be.
 pub(crate) fn refusal(linear: &Linear) -> Option<&'static str> {
     if linear.standardised.is_some() {
         return Some("its weights are standardised, so that entries of a row are not independent");
@@ -249,7 +249,7 @@ pub(crate) fn refusal(linear: &Linear) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// ε κ² of the tokens below, which differ by 10⁻⁴: what a factor of a Gram matrix leaves of orthogonality.
+    /// ε κ² of the tokens below, which differ by 10⁻⁴: the error in orthogonality from a factor of their Gram matrix.
     const ORTHOGONAL: f64 = 1e-6;
 
     fn linear(fan_in: usize, fan_out: usize) -> Linear {
@@ -257,7 +257,7 @@ mod tests {
         Linear { fan_in, fan_out, weight, bias: None, standardised: None }
     }
 
-    /// Tokens of which the third is the first again, and the last nearly the second.
+    /// Tokens of which the third equals the first, and the last nearly equals the second.
     fn tokens(count: usize, width: usize, salt: f64) -> Array<f64> {
         let mut array = Array::zeros(Shape { batch: 1, seq_len: count }, width);
         for (i, entry) in array.entries_mut().iter_mut().enumerate() {
@@ -274,7 +274,7 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| a * b).sum()
     }
 
-    /// dX_a·x_b = (Wᵀ g_a)·x_b = g_a·(W x_b) = G_a·y_b, whatever the weights: fewer and more tokens than features.
+    /// dX_a·x_b = (Wᵀ g_a)·x_b = g_a·(W x_b) = G_a·y_b for any weights, with fewer and with more tokens than features.
     #[test]
     fn one_weight_goes_forward_and_backward() {
         for (count, width) in [(5, 9), (12, 4)] {
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Q spans the tokens: orthonormal rows, and X Qᵀ Q = X.
+    /// Q spans the tokens: its rows are orthonormal, and X Qᵀ Q = X.
     #[test]
     fn the_basis_is_orthonormal_and_complete() {
         for (count, width, rank) in [(5, 9, 4), (12, 4, 4)] {

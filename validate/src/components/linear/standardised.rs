@@ -1,11 +1,11 @@
-//! Weights that are standardised: rows W_i without their mean, of length γ.
+//! Standardised weights: rows W_i minus their mean, scaled to length γ.
 //!
 //! ```text
 //! forward   Ŵ_i = γ C_i/|C_i|     C_i = W_i − mean W_i          0 where C_i = 0
 //! weights   dW_i = J_i dŴ_i       J_i = γ/|C_i| (1 − 1 1ᵀ/fan_in − C_i C_iᵀ/|C_i|²), symmetric
 //! ```
 //!
-//! Sums are in f64, each by one thread.
+//! Sums are in f64, each computed by one thread.
 
 use rayon::prelude::*;
 use sigprop_stack::Linear;
@@ -21,7 +21,8 @@ pub(super) fn standardise<T: Scalar>(length: f64, row: &mut [T]) {
     }
 }
 
-/// J of every row of `matrix`, `fan_out` × `fan_in`: from gradients of Ŵ to those of W, from steps of W to those of Ŵ.
+/// Multiplies every row of `matrix`, `fan_out` × `fan_in`, by its J: gradients of Ŵ become gradients of W, and steps of
+/// W become steps of Ŵ.
 pub(super) fn through<T: Scalar>(linear: &Linear, length: f64, random: &Random, matrix: &mut [T]) {
     let rows = matrix.par_chunks_exact_mut(linear.fan_in).enumerate();
     rows.for_each_init(
@@ -39,7 +40,7 @@ pub(super) fn through<T: Scalar>(linear: &Linear, length: f64, random: &Random, 
     );
 }
 
-/// Takes the mean off a row; how long it is then.
+/// Subtracts the mean from a row; returns its length afterwards.
 fn centre<T: Scalar>(row: &mut [T]) -> f64 {
     let mean = row.iter().map(|x| x.to_f64()).sum::<f64>() / row.len() as f64;
     for x in row.iter_mut() {
@@ -66,7 +67,7 @@ mod tests {
         weights::TensorGradient,
     };
 
-    /// (1, 2, 6) has mean 3 and is then (−2, −1, 3), of length √14; a row of equal numbers has nothing left.
+    /// (1, 2, 6) minus its mean 3 is (−2, −1, 3), of length √14; a row of equal numbers becomes zero.
     #[test]
     fn rows_agree_with_hand_computed_ones() {
         let mut rows = [1.0f64, 2.0, 6.0, 5.0, 5.0, 5.0];
@@ -77,7 +78,7 @@ mod tests {
         }
     }
 
-    /// dL/dW of L = Σ dy·y against differences of L, entry by entry of what is drawn.
+    /// Compares dL/dW of L = Σ dy·y with differences of L, for every entry of the sampled weight.
     #[test]
     fn gradients_of_what_is_drawn_agree_with_finite_differences() {
         const STEP: f64 = 1e-3;

@@ -1,4 +1,4 @@
-"""Stacks as modules of PyTorch: the network, where its streams start, and a module for every component."""
+"""Stacks as PyTorch modules: the network, the sources of its streams, and a module for every component."""
 
 from ._network import Network
 from ._node import Node

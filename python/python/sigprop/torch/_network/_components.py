@@ -13,7 +13,7 @@ from ._node import Node, Part, Place, Run, Shape, in_heads, variant
 
 
 class Linear(Node):
-    """y = W x + b; the rows of a standardised weight have no mean, and one length."""
+    """y = W x + b. The rows of a standardised weight have mean zero and one length."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, Shape(shape.seq_len, part["fan_out"]))
@@ -40,14 +40,14 @@ class Convolution(Node):
         self._bias = place.bias(part.get("bias"), part["fan_out"])
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
-        # Taps stand one after the other in a row of W, features within.
+        # A row of W has the taps one after the other, each with its features.
         weight = in_heads(run[self._weight], self._kernel).transpose(1, 2)
         y = F.conv1d(x.transpose(1, 2), weight, run.get(self._bias), self._stride, self._padding)
         return y.transpose(1, 2)
 
 
 class Norm(Node):
-    """LayerNorm, RMSNorm or a function in their place, over all features or over groups of them, which share gains; BatchNorm over tokens."""
+    """LayerNorm, RMSNorm or a function in their place, over all features or over groups that share gains; BatchNorm over tokens."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -77,7 +77,7 @@ class Norm(Node):
         return (y if bias is None else y + bias).flatten(-2)
 
     def _over_batch(self, x: Tensor) -> Tensor:
-        """Of tokens, which are a batch; in evaluation gradients do not go through its statistics."""
+        """Normalises over the tokens as a batch. In evaluation, gradients do not pass through its statistics."""
         mean = x.mean(1, keepdim=True)
         variance = (x - mean).square().mean(1, keepdim=True)
         if not self._training:
@@ -125,7 +125,7 @@ class Activation(Node):
 
 
 class Dropout(Node):
-    """While the module is in training, every entry is zeroed with a probability, and survivors scaled up."""
+    """In training, zeroes every entry with a probability and scales up the others."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -147,7 +147,7 @@ class Scale(Node):
 
 
 class Rotary(Node):
-    """Features i and i + n of every head turn by position · frequency i, i < n."""
+    """Rotates features i and i + n of every head by position · frequency i, i < n."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -164,7 +164,7 @@ class Rotary(Node):
 
 
 class Positions(Node):
-    """An embedding of positions, added behind the source."""
+    """An embedding of positions, added after the source."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -196,7 +196,7 @@ class Term:
         self._table = None if self._scale is not None else place.tensor(term["table"], rows[self._kind], shape.width)
 
     def __call__(self, run: Run, seq_len: int, ids: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Shape (batch or 1, tokens or 1, features)."""
+        """The summand, shape (batch or 1, tokens or 1, features)."""
         if self._table is None:
             return self._sinusoids(seq_len).to(run.like)
         table = run[self._table]

@@ -1,4 +1,4 @@
-"""A whole stack: its streams, where they start, its parameters and its head."""
+"""A whole stack: its streams with their sources, its parameters and its head."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ._components import Term
 from ._node import Drawn, Group, Node, Part, Place, Run, Shape, add, variant
 from ._operations import Body
 
-# Of one stream: ids (batch, tokens), ids and segments, or vectors (batch, tokens, features).
+# The input of one stream: ids (batch, tokens), ids and segments, or vectors (batch, tokens, features).
 Input = Union[Tensor, tuple[Tensor, Tensor]]
 
 
 class Network(nn.Module):
-    """A stack as a module: submodules are called as the sites, parameters as the tensors of the stack.
+    """A stack as a module: submodules have the names of the sites, parameters those of the tensors.
 
-    Called with an input per stream it returns the end of the stream that gradients start at, shape
-    (batch, tokens, features). Experts of a mixture are one parameter with as many along its first axis. While it is in
-    training, as it is at first, it draws the masks of dropout and stochastic depth.
+    Called with one input per stream, it returns the end of the stream where gradients start, shape
+    (batch, tokens, features). The experts of a mixture are one parameter, stacked along its first axis. In training mode, the
+    initial one, it samples the masks of dropout and stochastic depth.
     """
 
     def __init__(self, stack: Part, learn_scales: bool = False) -> None:
@@ -32,7 +32,7 @@ class Network(nn.Module):
         self._drawn: dict[str, Drawn] = {}
         self._streams: list[Stream] = []
         for part in stack["streams"]:
-            # Names begin with that of the stream where there are several.
+            # With several streams, names begin with that of the stream.
             path = part["name"] if len(stack["streams"]) > 1 else ""
             ends = tuple(stream.shape for stream in self._streams)
             self._streams.append(Stream(part, self, Place(path, self._drawn, ends, learns_scales=learn_scales)))
@@ -40,7 +40,7 @@ class Network(nn.Module):
         self._head = None
         if stack.get("head") is not None:
             self._head = Head(stack["head"], self, Place(self._end.path, self._drawn), self._end.shape)
-        # A tensor that is called as its site lies in the module of the site.
+        # A tensor with the name of a site is in the module of the site.
         sites = self.sites()
         self._paths = {name: f"{name}.weight" if name in sites else name for name in self._drawn}
         for name, drawn in self._drawn.items():
@@ -55,10 +55,10 @@ class Network(nn.Module):
         return run.memories[self._streams.index(self._end)]
 
     def logits(self, end: Tensor) -> Tensor:
-        """What the head of the stack makes of what the module returned, shape (batch, tokens, vocabulary).
+        """The logits of the head for the output of the module, shape (batch, tokens, vocabulary).
 
         Raises:
-            ValueError: The stack has no head.
+            ValueError: If the stack has no head.
         """
         if self._head is None:
             raise ValueError("logits: expected a stack with a head (head='own', 'tied' or 'untied'), got one without")
@@ -69,22 +69,22 @@ class Network(nn.Module):
         return Run(lambda name: self.get_parameter(self._paths[name]), torch.empty(0).to(like))
 
     def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Input, ...]:
-        """Inputs as the stack says: one per stream."""
+        """Samples inputs from the distributions of the stack, one per stream."""
         device = next(self.parameters(), torch.empty(0)).device
         return tuple(stream.source.sample(batch, generator, device) for stream in self._streams)
 
     def gradient(self, end: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The N(0, 1) entries, correlated between tokens as the stack says, that its backward pass starts with."""
+        """Samples the gradient that starts the backward pass: N(0, 1), with the correlation of tokens that the stack has."""
         correlation = self.stack["gradient"]["correlation"]
         return _gaussian(tuple(end.shape), correlation, generator, end.device).to(end)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draws all parameters, in place, as the stack says."""
+        """Initialises all parameters in place, by the stack."""
         for name, tensor in self.tensors().items():
             self._drawn[name].into(tensor, generator)
 
     def parameter_groups(self, lr: float, optimizer: Literal["adam", "sgd"] = "adam") -> list[dict[str, Any]]:
-        """For an optimiser of torch: parameters by their learning rate, `lr` times what the scheme says."""
+        """Parameter groups for an optimiser of torch, by learning rate: `lr` times the factor of the scheme."""
         rates: Mapping[str, Mapping[str, float]] = self.stack.get("learning_rates", {})
         groups: dict[float, list[nn.Parameter]] = {}
         for name, parameter in self.tensors().items():
@@ -96,24 +96,24 @@ class Network(nn.Module):
         return {module.site: module for module in self.modules() if isinstance(module, Node)}
 
     def stream_sites(self) -> list[str]:
-        """Those on the streams themselves, not inside blocks."""
+        """The sites on the streams themselves, not inside blocks."""
         return [site for stream in self._streams for site in stream.sites]
 
     def end_site(self) -> str:
-        """The one that gradients start at."""
+        """The site where gradients start."""
         return self._end.sites[-1]
 
     def tensors(self) -> dict[str, nn.Parameter]:
-        """The parameters by the names that the stack has for them."""
+        """The parameters by their names in the stack."""
         return {name: self.get_parameter(path) for name, path in self._paths.items()}
 
     def told_tensors(self) -> dict[str, nn.Parameter]:
-        """Those whose gradients are predicted: not biases of norms, gains that groups share, relative positions."""
+        """The parameters whose gradients are predicted: all but biases of norms, gains that groups share, and relative positions."""
         return {name: tensor for name, tensor in self.tensors().items() if self._drawn[name].is_told}
 
 
 class Stream:
-    """A sequence of tokens on its way; the network has its nodes at `path`."""
+    """A stream of tokens, whose nodes are at `path` in the network."""
 
     def __init__(self, part: Part, network: nn.Module, place: Place) -> None:
         self.path: str = place.site
@@ -129,7 +129,7 @@ class Stream:
 
 
 class Source:
-    """Where a stream starts."""
+    """The source of a stream."""
 
     def __init__(self, stream: Part, place: Place) -> None:
         kind, self._part = variant(stream["source"])
@@ -142,7 +142,7 @@ class Source:
 
     def __call__(self, given: Input, run: Run) -> Tensor:
         x = self._embedded(given, run)
-        # Takes gradients, so that they can be measured everywhere.
+        # Requires gradients, so that they can be measured everywhere.
         return x if x.requires_grad or not torch.is_grad_enabled() else x.detach().requires_grad_()
 
     def _embedded(self, given: Input, run: Run) -> Tensor:
@@ -176,7 +176,7 @@ class Source:
 
 
 class Head:
-    """From the end of a stream to logits."""
+    """Maps the end of a stream to logits."""
 
     def __init__(self, part: Part, network: nn.Module, place: Place, shape: Shape) -> None:
         self._part, self._path = part, place.site
@@ -192,7 +192,7 @@ class Head:
 
 
 def _random(shape: tuple[int, ...], generator: torch.Generator | None, device: torch.device) -> Tensor:
-    """Uniform on [0, 1)."""
+    """Uniform numbers on [0, 1)."""
     of = device if generator is None else generator.device
     return torch.rand(shape, generator=generator, device=of, dtype=torch.float64).to(device)
 

@@ -1,4 +1,4 @@
-"""What all modules of a network have in common: a place in the stack, and what they are run with."""
+"""Common parts of all modules of a network: their place in the stack, and the state while they run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# A part of a stack, as its file has it.
+# A part of a stack, in the format of its file.
 Part = Mapping[str, Any]
 
 
 def variant(value: str | Part) -> tuple[str, Any]:
-    """Which of several things a part of a stack is, and what it has.
+    """The kind of a part of a stack, and its content.
 
     >>> variant({"leaky_relu": {"slope": 0.1}}), variant("relu")
     (('leaky_relu', {'slope': 0.1}), ('relu', {}))
@@ -27,17 +27,17 @@ def variant(value: str | Part) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a parameter starts with: of experts as many as there are, along the first axis."""
+    """The shape and distribution of a parameter. Parameters of experts are stacked along the first axis."""
 
     shape: tuple[int, ...]
-    # As stacks have it, or {"constant": {"value": ...}}.
+    # A distribution of stacks, or {"constant": {"value": ...}}.
     init: str | Part
-    # Whether predictions have its gradient.
+    # True if predictions have its gradient.
     is_told: bool = True
 
     @torch.no_grad()
     def into(self, parameter: Tensor, generator: torch.Generator | None) -> None:
-        """Draws the parameter in place, on the device of the generator."""
+        """Samples the parameter in place, on the device of the generator."""
         drawn = parameter if generator is None else torch.empty_like(parameter, device=generator.device)
         kind, init = variant(self.init)
         if kind == "zero":
@@ -59,7 +59,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the tokens of one sequence."""
+    """The shape of the tokens of one sequence."""
 
     seq_len: int
     width: int
@@ -67,16 +67,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands, and where it says what parameters it has."""
+    """The place of a node in the stack, where it registers its parameters."""
 
     site: str
-    # By name, of the whole network.
+    # The parameters of the whole network, by name.
     drawn: dict[str, Drawn]
-    # Of the ends of the streams before.
+    # The shapes of the ends of the streams before.
     memories: tuple[Shape, ...] = ()
-    # Of mixtures around the node, the outermost first.
+    # The numbers of experts of the mixtures around the node, the outermost first.
     experts: tuple[int, ...] = ()
-    # Whether factors on residual branches are parameters.
+    # True if factors on residual branches are parameters.
     learns_scales: bool = False
 
     def inside(self, name: str) -> Place:
@@ -86,7 +86,7 @@ class Place:
         return replace(self, experts=(*self.experts, count))
 
     def tensor(self, tensor: Part, *shape: int, is_told: bool = True) -> str:
-        """Takes down a tensor; those of one name are one. Returns the name."""
+        """Registers a tensor and returns its name. Tensors with one name are one tensor."""
         name: str = tensor["name"]
         drawn = Drawn((*self.experts, *shape), tensor["init"], is_told)
         if self.drawn.setdefault(name, drawn) != drawn:
@@ -99,15 +99,15 @@ class Place:
 
 @dataclass
 class Run:
-    """What the modules of a network share while it runs."""
+    """The state that the modules of a network share while it runs."""
 
-    # By the name that the stack has for it.
+    # Returns a parameter by its name in the stack.
     parameter: Callable[[str], Tensor]
-    # Something of the type and on the device of the network.
+    # A tensor with the type and device of the network.
     like: Tensor
     # The outputs of the streams before.
     memories: list[Tensor] = field(default_factory=list)
-    # Which expert is running, of the outermost mixture first.
+    # The indices of the running experts, the outermost mixture first.
     expert: tuple[int, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
@@ -119,12 +119,12 @@ class Run:
 
 
 class Node(nn.Module):
-    """A node of a stack: tokens to tokens, shape (batch, tokens, features)."""
+    """A node of a stack. It maps tokens to tokens, shape (batch, tokens, features)."""
 
     def __init__(self, site: str, shape: Shape) -> None:
         super().__init__()
         self.site = site
-        # Of what it puts out.
+        # The shape of its output.
         self.shape = shape
 
     def forward(self, x: Tensor, run: Run) -> Tensor:
@@ -139,12 +139,12 @@ class Node(nn.Module):
         return f"width={self.shape.width}"
 
     def is_told(self, x: Tensor, run: Run) -> bool:
-        """Whether what it was called with is to be measured: of experts only the first is."""
+        """True if the call is to be measured. Of the experts of a mixture only the first is."""
         return not any(run.expert)
 
 
 class Group(nn.Module):
-    """What has names that begin alike: `network.blocks[1]` is `network.get_submodule("blocks.1")`."""
+    """Modules whose names begin with the same prefix: `network.blocks[1]` is `network.get_submodule("blocks.1")`."""
 
     def __getitem__(self, number: int) -> nn.Module:
         return self.get_submodule(str(number))
@@ -154,12 +154,12 @@ class Group(nn.Module):
 
 
 def in_heads(x: Tensor, count: int) -> Tensor:
-    """The features of a signal cut into so many heads, shape (…, heads, features of one)."""
+    """Splits the features of a signal into this number of heads, shape (…, heads, features of one)."""
     return x.reshape(*x.shape[:-1], count, -1)
 
 
 def add(module: nn.Module, name: str, value: nn.Module | nn.Parameter) -> None:
-    """Gives a module a part whose name may have dots."""
+    """Adds a submodule or parameter to a module, under a name that may have dots."""
     *path, last = name.split(".")
     for step in path:
         if step not in module._modules:

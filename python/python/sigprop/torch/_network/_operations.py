@@ -1,4 +1,4 @@
-"""What a node of a stack may be: a component, a chain, or chains on a common input."""
+"""The kinds of nodes of a stack: a component, a chain, or chains on a common input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._node import Node, Part, Place, Run, Shape, add, in_heads, variant
 
 
 class Body:
-    """Nodes one after the other, which are submodules of `owner` under their own names."""
+    """A sequence of nodes, which are submodules of `owner` under their own names."""
 
     def __init__(self, owner: nn.Module, parts: Iterable[Part], place: Place, shape: Shape) -> None:
         self._names: list[str] = []
@@ -25,7 +25,7 @@ class Body:
             self._names.append(part["name"])
             shape = inner.shape
         self.sites = [place.inside(name).site for name in self._names]
-        # Of what it puts out.
+        # The shape of its output.
         self.shape = shape
 
     def __call__(self, owner: nn.Module, x: Tensor, run: Run) -> Tensor:
@@ -35,7 +35,7 @@ class Body:
 
 
 class Chain(Node):
-    """One chain."""
+    """A chain of nodes."""
 
     def __init__(self, body: list[Part], place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -47,7 +47,7 @@ class Chain(Node):
 
 
 class Sum(Node):
-    """Σ scale · branch(x); in training, branches with a drop rate are dropped for whole sequences, survivors scaled up."""
+    """Σ scale · branch(x). In training, branches with a drop rate are dropped for whole sequences, and kept ones are scaled up."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -72,7 +72,7 @@ class Sum(Node):
 
 
 class Product(Node):
-    """Elementwise product."""
+    """The elementwise product of chains."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -84,7 +84,7 @@ class Product(Node):
 
 
 class Concat(Node):
-    """In every head that head of all parts, one after the other; a shared part is the same in all heads."""
+    """Concatenates the parts head by head. A shared part is the same in all heads."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -102,14 +102,14 @@ class Concat(Node):
 
 
 class Softmax(Node):
-    """Of scores, shape (batch, heads, queries, keys)."""
+    """The softmax of scores, shape (batch, heads, queries, keys)."""
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         return x.softmax(-1)
 
 
 class Attention(Node):
-    """Softmax attention of query heads, several of which may share a head of keys and values."""
+    """Softmax attention. Several query heads may share a head of keys and values."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, Shape(shape.seq_len, part["n_heads"] * part["d_value"]))
@@ -118,7 +118,7 @@ class Attention(Node):
         read = shape if self._memory is None else place.memories[self._memory]
         self._query = Body(self, part["query"], place, shape)
         self._key, self._value = (Body(self, part[name], place, read) for name in ("key", "value"))
-        # Told beside the attention.
+        # A site of its own, next to the attention.
         self.softmax = Softmax(".".join([*place.site.split(".")[:-1], "softmax"]), shape)
         kind, self._bias = variant(part.get("bias") or "none")
         self._slopes: list[float] | None = self._bias.get("slopes")
@@ -135,7 +135,7 @@ class Attention(Node):
         scores: Tensor = part["scale"] * q @ k.transpose(-1, -2)
         if part.get("softcap") is not None:
             scores = part["softcap"] * torch.tanh(scores / part["softcap"])
-        # How far ahead of its query a key is.
+        # The position of the key less that of the query.
         offsets = (torch.arange(k.shape[2])[None] - torch.arange(q.shape[2])[:, None]).to(x.device)
         weights = self.softmax(self._masked(scores + self._positions(offsets, run), offsets), run)
         averages: Tensor = F.dropout(weights, part["dropout_rate"], self.training) @ v
@@ -149,7 +149,7 @@ class Attention(Node):
         return scores if after is None else scores.masked_fill(offsets > after, -math.inf)
 
     def _positions(self, offsets: Tensor, run: Run) -> Tensor | float:
-        """What is added to scores, shape (heads, queries, keys)."""
+        """The position bias of the scores, shape (heads, queries, keys)."""
         if self._slopes is not None:
             slopes = torch.tensor(self._slopes, device=offsets.device)
             return -slopes[:, None, None] * offsets.abs()
@@ -161,12 +161,12 @@ class Attention(Node):
 
 
 def _heads(x: Tensor, count: int) -> Tensor:
-    """Shape (batch, heads, tokens, features of a head)."""
+    """Splits x into heads, shape (batch, heads, tokens, features of a head)."""
     return in_heads(x, count).transpose(1, 2)
 
 
 def bucket(offsets: Tensor, buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    """T5's buckets (Raffel et al. 2020): half hold one distance each, the others grow up to `max_distance`.
+    """The buckets of T5 (Raffel et al. 2020): half of them hold one distance each, the others grow up to `max_distance`.
 
     >>> bucket(torch.tensor([0, -1, -8, -128, 1]), 32, 128, True).tolist()
     [0, 1, 8, 15, 17]
@@ -183,7 +183,7 @@ def bucket(offsets: Tensor, buckets: int, max_distance: int, bidirectional: bool
 
 
 class Mixture(Node):
-    """scale · Σ weight · expert(x) over the experts with the largest scores; all experts work on all tokens."""
+    """scale · Σ weight · expert(x) over the experts with the largest scores. All experts are computed on all tokens."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
