@@ -243,7 +243,7 @@ fn decoder_input<'a>(input: &'a Input, run: &'a Run) -> Result<&'a Input, Assemb
         (None, Input::Zipf | Input::Uniform | Input::TokenRepeat(_) | Input::Correlation(_)) => Ok(input),
         (None, Input::Tokens { .. }) => Err(AssembleError::Input {
             field: "the decoder's input",
-            expected: "given beside the tokens of the encoder".to_owned(),
+            expected: "given together with the tokens of the encoder".to_owned(),
             got: "nothing".to_owned(),
         }),
     }

@@ -109,7 +109,7 @@ impl Architecture {
             (
                 "norm_placement",
                 batch && placement != NormPlacement::Pre,
-                "pre with batchnorm, which stands between linear map and activation",
+                "pre with batchnorm, which is between linear map and activation",
                 placement.name(),
             ),
             ("seq_len", batch && self.seq_len < 4, "a batch of at least 4 with batchnorm", "fewer"),
@@ -309,7 +309,7 @@ impl Architecture {
                 "absent: names of its tensors in `init` of the whole file begin with decoder.",
                 "a table",
             ),
-            ("decoder.latent", decoder.latent.is_some(), "absent beside cross-attention", "one"),
+            ("decoder.latent", decoder.latent.is_some(), "absent with cross-attention", "one"),
             (
                 "shared_embedding",
                 self.shared_embedding && !same_table,

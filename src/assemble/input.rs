@@ -63,7 +63,7 @@ fn given(vocab_size: usize, sequences: &[Vec<u32>]) -> Result<GivenIds, Assemble
         return error("at least one id".to_owned(), "none".to_owned());
     };
     if let Some(other) = sequences.iter().find(|other| other.len() != first.len()) {
-        let got = format!("{} ids beside {}", other.len(), first.len());
+        let got = format!("{} ids and {}", other.len(), first.len());
         return error("sequences of one length".to_owned(), got);
     }
     if let Some(id) = sequences.iter().flatten().find(|&&id| id as usize >= vocab_size) {

@@ -22,7 +22,7 @@ pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     for &file in &files {
         let mut parts = Path::new(file).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            return Err(CheckpointError::format(path, "names of files beside the index", &format!("{file:?}")));
+            return Err(CheckpointError::format(path, "names of files next to the index", &format!("{file:?}")));
         }
     }
     let (there, absent): (Vec<&str>, Vec<&str>) = files.iter().partition(|file| folder.join(file).is_file());
@@ -54,7 +54,7 @@ fn absent_files(
     first: &str,
 ) -> CheckpointError {
     let tensors = weight_map.values().filter(|file| absent.contains(&file.as_str())).count();
-    let expected = format!("{first} next to the index, which asks for {files} files with {} tensors", weight_map.len());
+    let expected = format!("{first} next to the index, which lists {files} files with {} tensors", weight_map.len());
     let names = absent.join(", ");
     let hint = "download or copy the rest, or write the checkpoint again";
     let got = if absent.len() == files {

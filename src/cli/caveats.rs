@@ -30,12 +30,12 @@ pub(crate) fn write_caveats(caveats: &[Caveat], console: Console, out: &mut dyn 
 pub(crate) fn explain_caveats(out: &mut dyn Write) -> io::Result<()> {
     for CaveatKind { name, quantity, size, about, advice } in CaveatKind::ALL {
         writeln!(out, "{name}")?;
-        write_indented("  stands where  ", 16, about, out)?;
+        write_indented("  applies where ", 16, about, out)?;
         write_indented("  less certain  ", 16, quantity, out)?;
         if !size.is_empty() {
             write_indented("  size          ", 16, size, out)?;
         }
-        write_indented("  what to do    ", 16, advice, out)?;
+        write_indented("  advice        ", 16, advice, out)?;
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ impl CurveArguments {
             CurveChoice::Ascii => Ink::Ascii,
         };
         if format != Format::Table {
-            bail!("--curve: expected --format table, which it stands above, got another format");
+            bail!("--curve: expected --format table, the format with a curve above it, got another format");
         }
         let terminal = terminal_size_of(io::stdout()).filter(|_| to_stdout);
         let width = terminal.map_or(COLUMNS, |(Width(columns), _)| usize::from(columns).min(MOST_COLUMNS));

@@ -102,7 +102,7 @@ pub(crate) fn write_loss(loss: &Loss, sequences: usize, out: &mut dyn Write) -> 
     writeln!(out, "Global grad norm:   {} for one sequence", short(*grad_norm))?;
     if sequences > 1 {
         let apart = short(Number::scaled((sequences as f64).sqrt().recip(), grad_norm.ln_abs()));
-        writeln!(out, "                    {apart} or more for {sequences}, by what their gradients share")?;
+        writeln!(out, "                    {apart} or more for {sequences}, by the common part of their gradients")?;
     }
     Ok(())
 }

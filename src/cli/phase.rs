@@ -142,7 +142,7 @@ impl Arguments {
         match used.count() {
             0 => {}
             count => console.note(&format!(
-                "{count} of {} cells have caveats; --format csv tells them in its last column",
+                "{count} of {} cells have caveats; --format csv lists them in its last column",
                 map.cells.len()
             )),
         }

@@ -43,5 +43,5 @@ fn write_schemes(out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", scheme_usage(about))?;
         write_indented("    ", 4, about.rule, out)?;
     }
-    writeln!(out, "\n`sigprop explain NAME` tells the whole rule, its source and which tensors it touches.")
+    writeln!(out, "\n`sigprop explain NAME` prints the whole rule, its source and the tensors that it changes.")
 }

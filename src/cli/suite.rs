@@ -90,7 +90,7 @@ impl SuiteRun<'_> {
     pub(crate) fn run(&self, console: Console) -> anyhow::Result<Outcome> {
         ensure!(
             self.choice == SuiteChoice::Models || self.seeds.len() == 1,
-            "--seeds: expected --suite models; of components and random networks every seed draws others"
+            "--seeds: expected --suite models; for components and random networks every seed gives other networks"
         );
         if let Some(folder) = self.output {
             claim(folder.path)?;

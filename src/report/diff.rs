@@ -26,7 +26,7 @@ pub fn diff_table(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     }
     let (count, all) = (differing().count(), diff.differences.len());
     let shown =
-        if count > SHOWN { format!("; the {SHOWN} largest are shown, --format csv tells all") } else { String::new() };
+        if count > SHOWN { format!("; the {SHOWN} largest are shown, --format csv lists all") } else { String::new() };
     writeln!(out, "{count} of {all} numbers differ{shown}")?;
     for (title, names) in [("Only in the first", &diff.only_first), ("Only in the second", &diff.only_second)] {
         if !names.is_empty() {

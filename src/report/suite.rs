@@ -96,7 +96,7 @@ pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io:
         out,
         "(percentiles of |relative error|, p99 of fewer than 100 cells is the largest; noise: median standard"
     )?;
-    writeln!(out, " error of what was sampled; published: percent, of Kedia et al. 2024, sampling error included;")?;
+    writeln!(out, " error of the samples; published: percent, of Kedia et al. 2024, sampling error included;")?;
     writeln!(
         out,
         " off: cells more than 5% and five standard errors off; silent: of these, in cases without a caveat)"

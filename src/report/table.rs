@@ -34,7 +34,7 @@ pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     });
     selected_table(&header, rows.collect(), out)?;
     if table.sites.iter().any(|row| row.value(Quantity::LnVarianceStd).is_some()) {
-        writeln!(out, "(±: how far one initialisation strays, one standard deviation)")?;
+        writeln!(out, "(±: standard deviation across random initialisations)")?;
     }
     Ok(())
 }

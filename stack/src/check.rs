@@ -116,7 +116,7 @@ impl<'s> Widths<'s> {
             return Ok(());
         };
         if (known.shape, known.values) != (shape, values) {
-            let got = format!("{shape:?} {values:?} beside {:?} {:?} of the same name", known.shape, known.values);
+            let got = format!("{shape:?} {values:?} and {:?} {:?} of the same name", known.shape, known.values);
             return Err(value(site, "tensor", "one shape and one distribution per name", got));
         }
         Ok(())
@@ -290,7 +290,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                         return Err(value(site, "standardised", "rows of at least two entries", got));
                     }
                     if linear.weight.init.variance() <= 0.0 {
-                        return Err(value(site, "standardised", "of a weight that is drawn", "zeros".to_owned()));
+                        return Err(value(site, "standardised", "of a weight that is initialised", "zeros".to_owned()));
                     }
                 }
                 self.tensor(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
@@ -340,7 +340,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                     }
                     EmbeddingTerm::Token { .. } | EmbeddingTerm::Segment { .. } => {
                         let got = "one of ids or segments".to_owned();
-                        return Err(value(site, "embedding", "one of positions behind the source", got));
+                        return Err(value(site, "embedding", "one of positions after the source", got));
                     }
                 }
                 x
@@ -569,7 +569,7 @@ fn same_length(at: &Site, expected: usize, got: usize) -> Result<(), StackError>
     if expected == got {
         return Ok(());
     }
-    let got = format!("{got} tokens beside {expected}");
+    let got = format!("{got} tokens and {expected}");
     Err(value(at.path(), "parts", "of one sequence length", got))
 }
 
@@ -690,7 +690,7 @@ mod tests {
         let error = of(1, 1.0, 0.1).expect_err("nothing left");
         assert_eq!(error, "map: standardised must be rows of at least two entries, got fan_in 1");
         let error = of(2, 1.5, 0.0).expect_err("no direction");
-        assert_eq!(error, "map: standardised must be of a weight that is drawn, got zeros");
+        assert_eq!(error, "map: standardised must be of a weight that is initialised, got zeros");
     }
 
     /// BatchNorm needs at least four tokens, and none with a position.

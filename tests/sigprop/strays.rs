@@ -148,9 +148,9 @@ fn branches_have_means_and_gradients_lie_along_signals() {
     }
 }
 
-/// Networks without residual connections: with masks in between (36 and 42 % too small), after norms (gradients 23 % too
-/// small), and with biases that are not Gaussian (signals 42 % too large). These are the errors if single tokens are not
-/// followed.
+/// Networks without residual connections: with masks in between (36 and 42 % too small), after norms (gradients 23 %
+/// too small), and with biases that are not Gaussian (signals 42 % too large). These are the errors if single tokens
+/// are not followed.
 /// Not reached: where signals differ by a factor ± of gradients is 40 to 65 % too small.
 #[test]
 #[should_panic(expected = "numbers")]

@@ -139,11 +139,11 @@ fn given_ids_are_the_source() {
     assert!(matches!(embedding.terms[1], EmbeddingTerm::LearnedPosition { .. }));
     for (sequences, expected) in [
         ([[1, 50].as_slice(), &[0, 0]], "tokens must be ids below vocab_size = 50, got 50"),
-        ([&[1, 2], &[3]], "tokens must be sequences of one length, got 1 ids beside 2"),
+        ([&[1, 2], &[3]], "tokens must be sequences of one length, got 1 ids and 2"),
         ([&[], &[]], "tokens must be at least one id, got none"),
     ] {
         assert_eq!(message(&small(), "hf", &tokens(&sequences)), expected);
     }
     let got = message(&two_streams(), "hf", &tokens(&[&[1]]));
-    assert_eq!(got, "the decoder's input must be given beside the tokens of the encoder, got nothing");
+    assert_eq!(got, "the decoder's input must be given together with the tokens of the encoder, got nothing");
 }

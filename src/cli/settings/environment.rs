@@ -24,7 +24,7 @@ pub(super) fn layer(command: &Command, sigprop: &Command) -> Result<(Layer, Vec<
             let flag = name[PREFIX.len()..].to_lowercase().replace('_', "-");
             let near = nearest(&flag, known.iter().map(String::as_str));
             let hint = near.map_or(String::new(), |flag| format!("; did you mean {}?", variable(flag)));
-            unknown.push(format!("{name} stands for no flag{hint}"));
+            unknown.push(format!("{name} is the variable of no flag{hint}"));
             continue;
         }
         let arg = flags(command).find(|arg| arg.get_long().is_some_and(|long| variable(long) == name));

@@ -129,7 +129,7 @@ impl Page<'_> {
                 h2 { "Curves" }
                 noscript { p { "Curves and tables need JavaScript, which is inside this file." } }
                 @if self.chart.panels.is_empty() {
-                    p { "There is nothing to be drawn." }
+                    p { "There is nothing to draw." }
                 } @else {
                     div .bar {
                         button #zoom-in { "Zoom in" }

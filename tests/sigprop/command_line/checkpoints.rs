@@ -432,7 +432,7 @@ fn an_index_says_which_of_its_files_are_missing() {
     assert!(stray.contains(expected), "{stray}");
     fs::rename(path(&folder, "model.safetensors"), path(&folder, "one.safetensors")).expect("renamed");
     let output = run(&["inspect", of(&folder)]);
-    let expected = "expected two.safetensors next to the index, which asks for 2 files with 39 tensors, got no two.safetensors: 1 \
+    let expected = "expected two.safetensors next to the index, which lists 2 files with 39 tensors, got no two.safetensors: 1 \
                     of 2 files with 9 of 39 tensors are missing";
     assert!(refused(&output).contains(expected), "{}", stderr(&output));
 }

@@ -97,5 +97,5 @@ fn bad_settings_are_refused_with_file_and_line() {
     assert!(refused(&output).contains("SIGPROP_FORMAT: invalid value 'xml'"), "{}", stderr(&output));
     let output = run_below(&folder, &["schemes"], &[("SIGPROP_FORMT", "xml")]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("SIGPROP_FORMT stands for no flag; did you mean SIGPROP_FORMAT?"));
+    assert!(stderr(&output).contains("SIGPROP_FORMT is the variable of no flag; did you mean SIGPROP_FORMAT?"));
 }
