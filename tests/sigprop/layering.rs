@@ -44,7 +44,7 @@ fn a_component_has_one_name() {
 }
 
 /// The Rust files below a folder with their texts, without the paths in `left_out`.
-fn sources(folder: &str, left_out: &[&str]) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(folder: &str, left_out: &[&str]) -> Vec<(PathBuf, String)> {
     let (mut folders, mut sources) = (vec![root().join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("the folder exists") {

@@ -13,6 +13,7 @@ mod first_step;
 mod golden;
 mod head;
 mod huggingface;
+mod language;
 mod layering;
 mod mean_field;
 mod narrow;

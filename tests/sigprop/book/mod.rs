@@ -24,15 +24,15 @@ use pulldown_cmark::{Event, Options, Parser};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A Markdown file of the repository.
-struct Page {
+pub(crate) struct Page {
     /// The path from the root of the repository.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     text: String,
 }
 
 impl Page {
     /// Reads all pages, in the order of their paths.
-    fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let mut pages = Vec::new();
         collect(Path::new(""), false, &mut pages);
         collect(Path::new("docs"), true, &mut pages);
@@ -46,7 +46,7 @@ impl Page {
         Self { path, text }
     }
 
-    fn events(&self) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
         Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter()
     }
 
@@ -57,7 +57,7 @@ impl Page {
     }
 
     /// The file and line of a byte of the page.
-    fn place(&self, byte: usize) -> String {
+    pub(crate) fn place(&self, byte: usize) -> String {
         let line = 1 + self.text[..byte].matches('\n').count();
         format!("{}:{line}", self.path.display())
     }
