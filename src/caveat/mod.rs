@@ -195,18 +195,20 @@ impl Condition {
                 short(*share)
             ),
             Self::Scheme(why) | Self::SchemeScale(why) | Self::Config(why) => why.clone(),
-            Self::DependentWeights => "weights are equal or correlated, and the prediction assumes that they are independent. \
+            Self::DependentWeights => {
+                "weights are equal or correlated, and the prediction assumes that they are independent. \
                                        Token correlations and gradients can be off by any factor"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::HeavyTails(kurtosis, excess) => format!(
                 "weights have heavy tails (kurtosis {}) and are few per output, so that outputs have an excess kurtosis of up to \
                  {}. After activations and norms, second moments can be off by a similar share",
                 short(*kurtosis),
                 short(*excess)
             ),
-            Self::UnreadType(dtype) => format!(
-                "entries of type {dtype} cannot be read. The prediction uses the initialisation for them"
-            ),
+            Self::UnreadType(dtype) => {
+                format!("entries of type {dtype} cannot be read. The prediction uses the initialisation for them")
+            }
             Self::NoPlace(size) => format!(
                 "the network of the config has no parameter of this name. The prediction leaves it out (√E w² {})",
                 short(*size)
@@ -216,10 +218,12 @@ impl Condition {
                  after it may be off by a share of up to {}",
                 short(*share)
             ),
-            Self::UnevenGains(_) => "gains vary so much between features that single features carry most of the gradient \
+            Self::UnevenGains(_) => {
+                "gains vary so much between features that single features carry most of the gradient \
                                      through these norms. The predicted gradient is the mean over networks; that of a \
                                      single network is typically smaller, by orders of magnitude in deep stacks"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::UnevenRows(ratio) => format!(
                 "standard deviations of rows differ by a factor of {}. The loss and its gradient norm include this, within about \
                  10 %; the stream is that of average rows, and sequences with many tokens of large rows differ",

@@ -109,7 +109,10 @@ fn care(finding: &Finding) -> String {
         }
         Kind::Backward(_) => format!("gradients grow ×{size} towards the input, a warm-up and clipping help"),
         Kind::Collapse => {
-            format!("tokens nearly identical (correlation {}), their differences are learned slowly", short(finding.value))
+            format!(
+                "tokens nearly identical (correlation {}), their differences are learned slowly",
+                short(finding.value)
+            )
         }
         Kind::EntropyCollapse => "sharp attention, smaller query and key weights help".to_owned(),
         Kind::Uneven if finding.value == f64::INFINITY => {

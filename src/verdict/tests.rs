@@ -290,10 +290,7 @@ fn gradients_are_uneven_between_the_blocks_of_one_weight() {
     assert!(finding.text.ends_with("×20 between blocks, most in blocks.*.ffn.in.weight"), "{}", finding.text);
     assert_eq!(finding.severity, Severity::Notice);
     // A weight without any gradient is a finding of its own.
-    assert!(
-        uneven.headline.ends_with("with care: parameters that get no gradient and never change"),
-        "{uneven:?}"
-    );
+    assert!(uneven.headline.ends_with("with care: parameters that get no gradient and never change"), "{uneven:?}");
     assert_eq!(find(&verdict(1.0 / 99.0), Kind::Even).len(), 1);
     let far = verdict(1e-10).headline;
     assert!(far.contains("weight gradients differ ×100000 between blocks, a smaller ε of Adam helps"), "{far}");

@@ -10,6 +10,7 @@
 Functions take the flags of the command `sigprop` as keyword arguments. Results have its columns as numpy arrays.
 """
 
+from ._against import against as _against
 from ._commands import compare, inspect, measure, phase, predict, recommend, validate
 from ._listed import models, schemes
 from ._results import (
@@ -27,6 +28,9 @@ from ._results import (
 from ._shards import Shard, measure_shard, merge
 from ._sigprop import __version__
 from ._table import Table
+
+# The command module builds on results, so that a result cannot import it.
+Prediction.against = _against  # type: ignore[method-assign]
 
 __all__ = [
     "Comparison",

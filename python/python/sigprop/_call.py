@@ -8,54 +8,30 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _sigprop
+from ._model import model_text
+from ._results import Result
 
 if TYPE_CHECKING:
     import pandas
 
-    from ._results import Result
-
-
-class Config(Protocol):
-    """A configuration of transformers, or any object with these two members."""
-
-    model_type: str
-
-    def to_dict(self) -> dict[str, Any]: ...
-
 
 Path: TypeAlias = Union[str, "os.PathLike[str]"]
-# A preset, a path, JSON, a dict (an architecture or a config), or a config of transformers.
-Model: TypeAlias = Union[str, "os.PathLike[str]", Mapping[str, Any], Config]
 # A CSV file, or a DataFrame, dict or measurement with the columns site, quantity, observed and std_error.
 Observed: TypeAlias = Union[str, "os.PathLike[str]", Mapping[str, Any], "pandas.DataFrame"]
 # A file, or an array of ids whose last axis is the sequence.
 Tokens: TypeAlias = Union[str, "os.PathLike[str]", ArrayLike]
 
-R = TypeVar("R", bound="Result")
+R = TypeVar("R", bound=Result)
 
 _TEXTS = (str, os.PathLike)
 # Flags whose values are separated by commas.
 _LISTS = ("schemes",)
-
-
-def model_text(model: object) -> str:
-    """The argument MODEL of the command, as text."""
-    if isinstance(model, _TEXTS):
-        return os.fspath(model)
-    if not isinstance(model, Mapping):
-        if not (hasattr(model, "to_dict") and hasattr(model, "model_type")):
-            raise ValueError(
-                "model: expected a preset, a path, JSON, a dict, or a config with `to_dict` and "
-                f"`model_type`, got {type(model).__name__}"
-            )
-        model = {"model_type": model.model_type, **model.to_dict()}
-    return json.dumps(model, default=str)
 
 
 def words(flags: Mapping[str, Any], switches: frozenset[str]) -> Iterator[str]:

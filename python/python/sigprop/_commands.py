@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ._call import Model, Observed, Path, Tokens, call
+from ._call import Observed, Path, Tokens, call
+from ._model import Model
 from ._results import (
     Comparison,
     Inspection,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ._model import model_text
 from ._table import Table
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ class Result(Table):
 
     def _portable(self) -> dict[str, Any]:
         # A live configuration cannot always be pickled, but its text can.
-        from ._call import model_text
-
         given = dict(self._given)
         for name in ("model", "config"):
             if given.get(name) is not None:
@@ -140,29 +139,9 @@ class Prediction(Result):
     def _headlines(self) -> list[str]:
         return [f"{self._document['stack']}: {self.verdict}"]
 
-    def against(self, observed: Any) -> Validation:
-        """Compares this prediction with measurements: a CSV file, or columns site, quantity, observed and std_error.
+    if TYPE_CHECKING:
 
-        >>> import sigprop
-        >>> prediction = sigprop.predict(layers=2, width=32, seq_len=8)
-        >>> observed = {"site": ["blocks.0"], "quantity": ["variance"], "observed": [0.5]}
-        >>> prediction.against(observed).rows[0]["site"]
-        'blocks.0'
-        """
-        from . import _commands
-        from ._call import call
-
-        given = self._given
-        if given.get("head") or given.get("loss"):
-            raise ValueError("against: expected a prediction without head and loss, whose gradients start elsewhere")
-        known = _commands.validate.__kwdefaults__ or {}
-        skipped = {"sites", "weights", "batch", "seed", "plot", "report"}
-        flags = {
-            name: value
-            for name, value in given.items()
-            if (name in known or name == "model") and name not in skipped
-        }
-        return call("validate", Validation, {**flags, "observed": observed}, _commands._SWITCHES)
+        def against(self, observed: Any) -> Validation: ...
 
     def plot(self, ax: Axes | None = None, quantity: str = "variance") -> Axes:
         """Plots a quantity of the stream over depth with matplotlib, with the standard deviation over initialisations as a band."""

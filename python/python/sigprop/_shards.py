@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _commands, _sigprop
-from ._call import Model, call, files, model_text, words
+from ._call import call, files, words
+from ._model import Model, model_text
 from ._results import Validation
 
 

@@ -106,7 +106,8 @@ impl Row {
     /// Returns the expectations of a function, by ln t.
     fn expectations(&self, function: [u8; 2]) -> DMatrix<f64> {
         let values = self.function(function);
-        let at_time = |t: usize| values.column(t).iter().zip(&self.scores).map(|(value, (_, weight))| value * weight).sum();
+        let at_time =
+            |t: usize| values.column(t).iter().zip(&self.scores).map(|(value, (_, weight))| value * weight).sum();
         DMatrix::from_fn(1, values.ncols(), |_, t| at_time(t))
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._call import Model
+from .._model import Model
 from .._commands import inspect
 from .._results import Inspection
 from .._table import Table

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._call import Model
+from .._model import Model
 from .._commands import predict
 from ._network import Network
 

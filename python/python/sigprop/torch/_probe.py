@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, overload
 import torch
 from torch import Tensor, nn
 
-from .._call import Model
+from .._model import Model
 from .._table import Table
 from ._network import Network, Node
 from ._structure import Piece, Structure, planned_for, uncompiled

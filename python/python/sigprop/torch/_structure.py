@@ -14,7 +14,7 @@ from typing import Any, Literal
 from torch import nn
 
 from .. import _sigprop
-from .._call import Model, model_text
+from .._model import Model, model_text
 from .._commands import predict
 from ._network import Network
 
