@@ -32,16 +32,20 @@ use super::{
 /// Compare initialisation schemes on one network.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Columns (--format csv; the table shows them under shorter names):
-  forward, backward       factor on the variance of the stream, and of its gradient on the way back
-  …_per_block             the same per block
-  token_correlation       after the last block; 1: tokens are copies
+Columns (--format csv; the table has shorter names):
+  forward, backward       factor on the variance of the stream over all
+                          blocks, and on that of its gradient
+  …_per_block             this factor per block
+  token_correlation       after the last block; 1: all tokens are the same
   score_std               √(E s²) of the largest scores before a softmax
   attended_tokens         1/ΣA² of the sharpest attention weights A
-  gradient_ratio          largest over smallest gradient norm of one weight matrix over the blocks
-  worst_tensor            the one with the largest gradient norm; …_ratio: over the median of all tensors
-  fp16_margin …           doublings or halvings of the stream until the format is left; below 0 it is
-  verdict, rule           what `sigprop predict` says, and what triggered it
+  gradient_ratio          largest over smallest gradient norm of one weight
+                          matrix over the blocks
+  worst_tensor            the tensor with the largest gradient norm;
+                          …_ratio: this norm over the median of all tensors
+  fp16_margin …           doublings or halvings of the stream that the format
+                          allows; negative: it is exceeded
+  verdict, rule           the verdict of `sigprop predict`, and its rule
   caveat                  why a scheme is not meant for the network
 
 Examples:
@@ -51,8 +55,9 @@ Examples:
   sigprop compare --layers 192 --norm-placement post --sort backward
   sigprop compare config.json --format csv -o schemes.csv --plot schemes.svg
   sigprop compare gpt2 --report schemes.html
-  sigprop compare gpt2 --schemes all --resume done              goes on after an interruption, a kill
-  sigprop compare gpt2 --schemes all --resume done --shard 2/4  every fourth scheme, from the second on")]
+Continued after an interruption; and every fourth scheme from the second on:
+  sigprop compare gpt2 --schemes all --resume done
+  sigprop compare gpt2 --schemes all --resume done --shard 2/4")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,

@@ -19,14 +19,15 @@ use super::{
 /// Compare two reports of `predict --format json`, or of `inspect --format json`: the changes of numbers and verdict.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Differences are sorted by size: |ln(second/first)| of variances, |second − first| of correlations, and
-of means in standard deviations.
+Differences are sorted by size: |ln(second/first)| of variances,
+|second − first| of correlations, and standard deviations for means.
 
 Examples:
   sigprop predict gpt2 --format json -o before.json
   sigprop predict gpt2 --scheme xavier --format json -o after.json
   sigprop diff before.json after.json
-  sigprop diff before.json after.json --max-difference 1%    exit status 1 if anything moved by more")]
+  sigprop diff before.json after.json --max-difference 1%
+With --max-difference the exit status is 1 if a number differs by more.")]
 pub(crate) struct Arguments {
     /// First report.
     #[arg(value_name = "A.json")]

@@ -51,29 +51,33 @@ use super::{
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Columns:
-  mean, std, kurtosis     of the entries; kurtosis is 3 for a normal, 1.8 for a uniform distribution
-  singular_value          estimate of the largest one; random_singular_value is that of a random
-                          matrix of this size with independent entries: std · (√rows + √columns)
-  scheme_…, ratio         what the scheme draws; measured std over it
-  z                       deviation of std (or of the mean) in standard errors of independent draws
+  mean, std, kurtosis     of the entries; kurtosis is 3 for a normal and 1.8
+                          for a uniform distribution
+  singular_value          estimate of the largest singular value
+  random_singular_value   std · (√rows + √columns), that of a random matrix
+  scheme_…, ratio         the scheme's values; measured std over them
+  z                       deviation of std (or of the mean) in standard errors
+                          of independent entries
   largest                 largest absolute value of an entry
-  deviates                |z| above 5 and more than 1 % off, or kurtosis or largest entry are not what the
-                          scheme's distribution allows, or entries are not finite
+  deviates                |z| is above 5 and the deviation above 1 %, or the
+                          scheme's distribution excludes the kurtosis or the
+                          largest entry, or entries are not finite
 
-Beside the tensors one by one it finds copies: equal or correlated tensors of several blocks, or of one
-block, and equal or correlated rows or columns within one.
+Copies are reported too: tensors of several blocks, tensors of one block, and
+rows or columns of one tensor that are equal or correlated.
 
-The prediction is that of the network of the config with the weights of the checkpoint: scales of
-residual connections are the model's, never those of --scheme. It takes the measured sizes of
-weights, gains and biases for independent draws: what training has put into them beyond their size
-is not seen.
+The prediction is that of the network of the config with the weights of the
+checkpoint; scales of residual connections are the model's, never those of
+--scheme. It uses the measured sizes of weights, gains and biases and assumes
+independent entries: other effects of training are not included.
 
 Examples:
-  sigprop inspect model.safetensors                 with the config.json beside it
-  sigprop inspect my-model --scheme gpt2            a folder; is it what GPT-2 would have drawn?
-  sigprop inspect my-model --fail-on not-finite,copies,deviation --max-deviation 5%    a gate
-  sigprop inspect my-model --config my.toml --names my.names    names of its own
-  sigprop inspect my-model --dump-stack measured.json && sigprop predict --stack measured.json")]
+  sigprop inspect model.safetensors      with the config.json next to it
+  sigprop inspect my-model --scheme gpt2
+  sigprop inspect my-model --fail-on not-finite,copies,deviation
+  sigprop inspect my-model --fail-on deviation --max-deviation 5%
+  sigprop inspect my-model --config my.toml --names my.names
+  sigprop inspect my-model --dump-stack measured.json")]
 pub(crate) struct Arguments {
     /// A safetensors file, the index of several, or a folder with model.safetensors, its index, or
     /// adapter_model.safetensors.

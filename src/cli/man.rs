@@ -19,7 +19,7 @@ use super::{
 Examples:
   sigprop man | man -l -
   sigprop man predict | man -l -
-  sigprop man -o ~/.local/share/man/man1           all of them: sigprop.1, sigprop-predict.1 …")]
+  sigprop man -o ~/.local/share/man/man1    all pages")]
 pub(crate) struct Arguments {
     /// Command to describe [default: sigprop itself].
     #[arg(value_name = "COMMAND")]

@@ -103,25 +103,26 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     propagate_version = true,
     after_help = "\
 Examples:
-  sigprop predict --layers 768 --scheme dslm       what a deep Transformer does with its signal
-  sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
-  sigprop validate --layers 12 --width 256         the same, beside sampled networks
-  sigprop compare gpt2                             initialisations side by side
-  sigprop phase --x weight-gain=0.2..5 --y branch-scale=0.05..2   where it can be trained
-  sigprop inspect model.safetensors                what a checkpoint holds, and what it should
-  sigprop explain deepnorm                         what a scheme does and where it is from
-  sigprop models --json                            lists, too, for programs
+  sigprop predict --layers 768 --scheme dslm     signals of a deep Transformer
+  sigprop predict gpt2 --format csv > gpt2.csv   every site of a known model
+  sigprop validate --layers 12 --width 256       compared with sampled networks
+  sigprop compare gpt2                           initialisations side by side
+  sigprop phase --x weight-gain=0.2..5 --y branch-scale=0.05..2   a map
+  sigprop inspect model.safetensors              the state of a checkpoint
+  sigprop explain deepnorm                       rule and source of a scheme
+  sigprop models --json                          lists for programs
 
-Defaults of flags: sigprop.toml in this folder or above, [predict] for one command, the top for all:
+Defaults of flags are read from sigprop.toml in this folder or above. A
+section holds the defaults of one command, the top those of all commands:
   scheme = \"dslm\"
   [validate]
   replicates = 64
-and the environment, SIGPROP_SEQ_LEN=128 for --seq-len. A flag ranks above the environment, that above
-the file; what came from either is told.
+SIGPROP_SEQ_LEN=128 in the environment is the default of --seq-len.
+Precedence: flags, environment, file. Settings from the environment or the
+file are reported.
 
-Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error,
---max-difference), 2 usage, configuration or
-files, 130 interrupted."
+Exit status: 0 done; 1 a gate failed (--fail-on, --min-r2, --max-error,
+--max-difference); 2 usage, configuration or files; 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

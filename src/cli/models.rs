@@ -26,8 +26,8 @@ Examples:
   sigprop models --format csv -o models.csv
   sigprop predict gpt2                             one of them
 
-A network that is none of them, and has no Hugging Face config, is described by a model file in TOML or JSON:
-docs/model-files.md lists all keys.")]
+A network that is no preset and has no Hugging Face config is described by a
+model file in TOML or JSON: docs/model-files.md lists all keys.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,

@@ -26,7 +26,7 @@ use super::{
 #[command(
     mut_arg("plot", |plot| plot.help("Also draw the map: where failures are, and the edges where they begin; *.svg, *.png or *.pdf")),
     after_help = "\
-What can be varied:
+Numbers that can be varied:
   weight-gain             factor on the weights of all linear maps of the blocks
   embedding-gain          factor on the tables of embeddings
   score-gain              factor on attention scores before the softmax
@@ -34,32 +34,39 @@ What can be varied:
   skip-scale              factor on skip connections, as --skip-scale
   bias-std                standard deviation of the biases of the blocks
   layers                  number of blocks
-  any argument of --scheme, in place of the given one: k and alpha of dslm, std of normal,
-                          qk, value, ffn, embedding and ratio of gains
-Gains multiply what the scheme draws: with --scheme lecun a weight-gain is σ_w of σ_w²/fan_in.
+  an argument of --scheme, in place of the given one: k and alpha of dslm, std
+                          of normal, qk, value, ffn, embedding, ratio of gains
+Gains multiply the scheme's weights: with --scheme lecun a weight-gain is σ_w
+of σ_w²/fan_in.
 
-Per cell (--format csv):
-  x, y                    values of what --x and --y vary
-  forward_depth           blocks over which the variance of the stream grows by e, over the deeper
-                          half; negative: falls; blank: does not change
-  backward_depth          the same of the gradient, going back
-  correlation_depth       blocks over which the token correlation comes e times closer to where it
-                          goes; blank: stands still, or does not settle
+Columns per cell (--format csv):
+  x, y                    values of --x and --y
+  forward_depth           number of blocks over which the variance of the
+                          stream grows by e, in the deeper half; negative: it
+                          falls; blank: it does not change
+  backward_depth          this number for the gradient, from the output on
+  correlation_depth       number of blocks over which the token correlation
+                          comes e times closer to its limit; blank: it does
+                          not change, or does not converge
   token_correlation       after the last block
-  failures, verdict       what `sigprop predict --fail-on` knows; rule: what triggered it
-Edges lie where a failure begins. They are found by bisection between cells once all cells are known:
-the run that gathers shards finds them.
+  failures, verdict       as in `sigprop predict --fail-on`
+  rule                    the rule of the verdict
+Edges are the places where a failure begins. They are found by bisection
+between cells once all cells are known; with shards, by the run that gathers.
 
 Examples:
-  sigprop phase --layers 192 --x weight-gain=0.2..5 --y branch-scale=0.05..2 --plot map.svg
+  sigprop phase --layers 192 --x weight-gain=0.2..5 \\
+          --y branch-scale=0.05..2 --plot map.svg
   sigprop phase gpt2 --batch 1 --x weight-gain=0.5..8:9 --y score-gain=0.5..8:9
   sigprop phase mlp --layers 400 --activation tanh --scheme lecun \\
           --x weight-gain=0.8..2:25:linear --y bias-std=0..0.5
-  sigprop phase --norm-placement post --scheme xavier --x weight-gain=0.5..2 --y layers=4..1000
-  sigprop phase --scheme dslm --x k=0.5..4 --y alpha=0.5..1.5 --edges --format csv
-  sigprop phase gpt2 --x weight-gain=1..8 --y layers=4..96 --resume map   goes on after a kill
-  sigprop phase gpt2 --x weight-gain=1..8 --y layers=4..96 --resume map --shard 2/4
-                                           a quarter of the cells, on another machine"
+  sigprop phase --norm-placement post --scheme xavier \\
+          --x weight-gain=0.5..2 --y layers=4..1000
+  sigprop phase --scheme dslm --x k=0.5..4 --y alpha=0.5..1.5 --edges
+Continued after an interruption; and a quarter of the cells:
+  sigprop phase gpt2 --x weight-gain=1..8 --y layers=4..96 --resume map
+  sigprop phase gpt2 --x weight-gain=1..8 --y layers=4..96 --resume map \\
+          --shard 2/4"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -41,29 +41,31 @@ use super::{
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Columns, averaged over initialisations, masks, inputs, positions and features:
-  mean                    of one entry
-  variance                of one entry: E x² − mean²
-  token_correlation       (E x_a x_b − mean²)/variance over pairs of tokens a ≠ b
-  grad_variance           E g², g the gradient with respect to this site for independent N(0, 1)
-                          gradients at the end (--grad-correlation correlates them), or with --head
-                          that of the mean loss over the tokens of a sequence
+  mean                    mean of an entry
+  variance                variance of an entry: E x² − mean²
+  token_correlation       (E x_a x_b − mean²)/variance over tokens a ≠ b
+  grad_variance           E g², where g is the gradient with respect to this
+                          site of independent N(0, 1) gradients at the end
+                          (--grad-correlation correlates them); with --head,
+                          of the mean loss over the tokens of a sequence
   grad_token_correlation  E g_a g_b/E g² over pairs of tokens
   ln_…                    natural logarithm, finite where the number leaves f64
   …_first, …_last         at the first and the last position
-  ln_…_std (±)            standard deviation over networks of the ln of one network's own value
+  ln_…_std (±)            standard deviation, across networks, of the ln of a
+                          network's own value
 
 Examples:
   sigprop predict --layers 768 --scheme dslm
   sigprop predict gpt2 --scheme xavier --norm-placement post
-  sigprop predict mlp --layers 30 --width 256 --activation relu --scheme uniform:1
+  sigprop predict mlp --layers 30 --activation relu --scheme uniform:1
   sigprop predict bert-base --train --format csv -o bert.csv
   sigprop predict gpt2 --json | jq .verdict.headline
-  sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
-  sigprop predict gpt2 --head --first-update adam --lr 1e-3   what the first step changes
-  sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
-  sigprop predict --layers 192 --plot depth.svg               curves over depth
-  sigprop predict gpt2 --report gpt2.html                     all of it, for a browser
-  sigprop predict --layers 48 --fail-on explosion,vanishing   exit status 1 if it does")]
+  sigprop predict gpt2 --head --loss cross-entropy          first loss
+  sigprop predict gpt2 --head --first-update adam --lr 1e-3 first step
+  sigprop predict config.json --scheme dslm --export init.py
+  sigprop predict --layers 192 --plot depth.svg             curves over depth
+  sigprop predict gpt2 --report gpt2.html                   a page for a browser
+  sigprop predict --layers 48 --fail-on explosion,vanishing exit status 1 if so")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,

@@ -30,19 +30,23 @@ use clap::{
 /// Recommend an initialisation that meets demands on the network.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Searched are five numbers: gains on the stds 1/√fan_in of queries and keys, of values and attention
-output, and of the feed-forward network; the std of the embeddings; the ratio of branch to skip, whose
-squares sum to 1. Of all that meet the demands the one nearest to gains of 1 and equal shares is taken.
-The search predicts candidates in the mean-field theory; --theory decides which theory judges them, and which numbers are printed.
-Rows (--format csv) are the stds of all tensors. `without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
-exclude each other, and what gives way is told.
+Five numbers are searched: gains on the stds 1/√fan_in of queries and keys, of
+values and attention output, and of the feed-forward network; the std of the
+embeddings; and the ratio of branch to skip, whose squares sum to 1. Of all
+that meet the demands, the nearest to gains of 1 and equal shares is taken.
+The search uses the mean-field theory; --theory decides which theory judges
+the result, and which numbers are printed.
+
+Rows (--format csv) are the stds of all tensors. `without` is the result
+without a demand that is at its limit. Exit status 1: the demands exclude each
+other, and the output says which one is relaxed.
 
 Examples:
   sigprop recommend --layers 192 --norm-placement post
   sigprop recommend gpt2 --max-correlation 0.5 --dump-stack stack.json
-  sigprop recommend llama-7b --theory mean-field               in seconds
-  sigprop validate --stack stack.json                          checks it with sampled networks
-  sigprop predict gpt2 --scheme gains:1,0.7,0.9,1,0.2          looks at it, or at one near by")]
+  sigprop recommend llama-7b --theory mean-field         faster
+  sigprop validate --stack stack.json                    sampled networks
+  sigprop predict gpt2 --scheme gains:1,0.7,0.9,1,0.2    a result, or another")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,

@@ -77,18 +77,22 @@ Examples:
   sigprop validate --layers 24 --width 256
   sigprop validate gpt2 --seq-len 128 --replicates 32 --weights
   sigprop validate --layers 12 --scheme deepnorm --norm-placement post -o report
-  sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
-  sigprop validate gpt2 --target-error 1%        until the errors are small enough
-  sigprop validate gpt2 --replicates 900 --resume report   goes on after an interruption, a kill, a power failure
-  sigprop validate gpt2 --replicates 900 --resume report --shard 2/4   the second quarter, on another machine
-  sigprop validate --layers 48 --plot depth.svg  curves with the observed points
-  sigprop validate gpt2 --report gpt2.html       all of it, for a browser
-  sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
-  sigprop validate --suite components            every rule over the published grids, five minutes
-  sigprop validate --suite components --full --resume full   hours; goes on where it was ended
-  sigprop validate --suite models --max-replicates 64 --seeds 3,11..16 -o runs   seven runs, each kept, and all as one
-  sigprop validate --suite models --observed runs   the same networks beside predictions of now
-  sigprop validate --suite random --seed 7 -o drawn   networks of all kinds, each seed draws its own"
+  sigprop validate --layers 48 --plot depth.svg  curves with observed points
+  sigprop validate gpt2 --report gpt2.html       a page for a browser
+  sigprop validate gpt2 --observed mine.csv      your own measurements
+Gates for CI, and sampling until the errors are small enough:
+  sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05
+  sigprop validate gpt2 --target-error 1%
+Continued after an interruption; and the second quarter on another machine:
+  sigprop validate gpt2 --replicates 900 --resume report
+  sigprop validate gpt2 --replicates 900 --resume report --shard 2/4
+Suites: every rule over the published grids (five minutes; --full: hours),
+encoders with several seeds, kept measurements, and random networks:
+  sigprop validate --suite components
+  sigprop validate --suite components --full --resume full
+  sigprop validate --suite models --max-replicates 64 --seeds 3,11..16 -o runs
+  sigprop validate --suite models --observed runs
+  sigprop validate --suite random --seed 7 -o drawn"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -99,7 +99,7 @@ fn narrow() {
         "other weights",
         "weights of queries and keys",
     ];
-    let mut table = Table::new(&["what", "numbers", "median standard error", "error", "z"]);
+    let mut table = Table::new(&["quantity", "numbers", "median standard error", "error", "z"]);
     for name in kinds {
         let chosen: Vec<&Row> = rows.iter().filter(|row| row.z.is_some() && kind(row) == Some(name)).collect();
         // Errors of correlations are differences, all others are relative.

@@ -52,8 +52,17 @@ impl Measured {
 #[test]
 fn encoders() {
     let measured = Measured::new(Suite::Models, 0, &[], &path("models.csv"));
-    let columns =
-        ["what", "cells", "median error", "90 %", "99 %", "median standard error", "R² ln", "R² linear", "within 2 se"];
+    let columns = [
+        "quantity",
+        "cells",
+        "median error",
+        "90 %",
+        "99 %",
+        "median standard error",
+        "R² ln",
+        "R² linear",
+        "within 2 se",
+    ];
     let mut table = Table::new(&columns);
     let quantities =
         [Quantity::Variance, Quantity::TokenCorrelation, Quantity::GradVariance, Quantity::GradTokenCorrelation];

@@ -38,7 +38,7 @@ fn errors<'a>(cells: impl Iterator<Item = &'a Cell>, group: Group) -> Vec<f64> {
 }
 
 fn overall(families: &BTreeMap<String, Vec<Cell>>) -> Table {
-    let mut table = Table::new(&["what", "numbers", "median error", "90 %", "99 %"]);
+    let mut table = Table::new(&["quantity", "numbers", "median error", "90 %", "99 %"]);
     for (name, group) in GROUPS {
         let errors = errors(families.values().flatten(), group);
         let shares = [(0.5, 2), (0.9, 1), (0.99, 1)];
