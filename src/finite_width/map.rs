@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::differences::{Derivatives, Stencil, unit};
 use super::quadratic::{Place, Quadratic};
-use super::variables::{About, Matrix, Moments, PAIR, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
+use super::variables::{ExpansionPoint, Matrix, Moments, PAIR, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
 use crate::mean_field::component::{MeanField, MeanFieldFan};
 use crate::mean_field::few::Few;
 use crate::mean_field::gradient::Gradient;
@@ -125,8 +125,8 @@ impl Tagged {
     }
 
     /// Returns the signal of the input stream `index`, whose tokens are those of all pairs.
-    fn signal(&self, index: usize, about: About<'_>) -> Signal {
-        let About { x, means } = about;
+    fn signal(&self, index: usize, about: ExpansionPoint<'_>) -> Signal {
+        let ExpansionPoint { x, means } = about;
         // Pairs about the means have factors; the pair at infinite width has none.
         let at = |pair: usize| self.factors.get(pair).map(|factors| &factors[PAIR * index..]);
         let level = means[0].exp();
@@ -145,7 +145,7 @@ impl Tagged {
     }
 
     /// Returns the derivatives of a function of the pairs by the variables of the streams, at these points.
-    fn derivatives(&self, about: &[About<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
+    fn derivatives(&self, about: &[ExpansionPoint<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
         let unit_of = |variable: usize| match variable % PAIR {
             R_AB => unit(correlation(about[variable / PAIR])),
             _ => 1.0,
@@ -156,7 +156,7 @@ impl Tagged {
 }
 
 /// Returns the correlation about which a map is expanded.
-fn correlation(about: About<'_>) -> f64 {
+fn correlation(about: ExpansionPoint<'_>) -> f64 {
     /// The largest correlation. Second derivatives do not exist at 1, where both tokens are copies of one.
     const COPIES: f64 = 1.0 - 1e-9;
     about.correlation().clamp(-COPIES, COPIES)
@@ -171,7 +171,7 @@ fn variables(y: &Kernel, pair: usize) -> [f64; 2] {
 impl Map {
     /// Builds the map of a component from the pairs `y` at its output. `leading` is the correlation of the output at
     /// infinite width over all positions, not that of the pair.
-    fn new(tagged: &Tagged, about: &[About<'_>], y: &Kernel, leading: f64) -> Self {
+    fn new(tagged: &Tagged, about: &[ExpansionPoint<'_>], y: &Kernel, leading: f64) -> Self {
         let [level, correlation] = [0, 1].map(|of| tagged.derivatives(about, |pair| variables(y, pair)[of]));
         let [infinite_level, infinite_correlation] = variables(y, tagged.infinite());
         let moved = [level.value - infinite_level, correlation.value - infinite_correlation];
@@ -268,7 +268,7 @@ impl Map {
 
 impl Gain {
     /// Builds the factors of a component from the gradient at its input, for gradients of 1 at its output.
-    fn new(tagged: &Tagged, about: &[About<'_>], gradient: &Kernel) -> Self {
+    fn new(tagged: &Tagged, about: &[ExpansionPoint<'_>], gradient: &Kernel) -> Self {
         let own = |pair: usize| gradient.own[2 * pair];
         let infinite = tagged.infinite();
         if own(infinite) <= 0.0 || own(0) <= 0.0 {
@@ -300,7 +300,7 @@ impl Gain {
 }
 
 /// Returns the map of a component about `x` and its factors on gradients. `y` is the output at infinite width.
-pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Moments) -> (Map, Gain) {
+pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: ExpansionPoint<'_>, y: &Moments) -> (Map, Gain) {
     let tagged = Tagged::of(1);
     let input = tagged.signal(0, x);
     let output = rule.forward(&input);
@@ -310,9 +310,9 @@ pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: About<'_>, y: &Momen
 
 /// Returns the map of a fan about its parts and its factors on the gradient of each part. `y` is the output at infinite
 /// width.
-pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>) {
+pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[ExpansionPoint<'_>], y: &Moments) -> (Map, Vec<Gain>) {
     let tagged = Tagged::of(parts.len());
-    let signal = |(index, part): (usize, &About<'_>)| Arc::new(tagged.signal(index, *part));
+    let signal = |(index, part): (usize, &ExpansionPoint<'_>)| Arc::new(tagged.signal(index, *part));
     let inputs: Vec<Arc<Signal>> = parts.iter().enumerate().map(signal).collect();
     let output = rule.merge(&inputs[0], &inputs);
     let back = rule.split(&inputs[0], &inputs, &ones(&tagged.positions));
@@ -341,7 +341,8 @@ mod tests {
         let eps = 0.25;
         let x = Moments::unit(0.3);
         let share = eps / (1.0 + eps);
-        let (map, gain) = component(&Norm::plain(NormKind::RmsNorm, eps), About { x: &x, means: [0.0; 2] }, &x);
+        let (map, gain) =
+            component(&Norm::plain(NormKind::RmsNorm, eps), ExpansionPoint { x: &x, means: [0.0; 2] }, &x);
         assert_relative_eq!(map.jacobians[0][(U_A, U_A)], share, max_relative = 1e-6);
         assert_relative_eq!(map.jacobians[0][(R_AB, R_AB)], 1.0, max_relative = 1e-6);
         assert_relative_eq!(gain.ln_own.gradient[0][U_A], share - 1.0, max_relative = 1e-6);
@@ -355,7 +356,7 @@ mod tests {
     fn ramps_have_the_derivatives_of_their_kernel() {
         for r in [-0.8f64, 0.0, 0.6, 0.99] {
             let x = Moments::unit(r);
-            let (map, gain) = component(&Dual::new(Activation::Relu), About { x: &x, means: [0.0; 2] }, &x);
+            let (map, gain) = component(&Dual::new(Activation::Relu), ExpansionPoint { x: &x, means: [0.0; 2] }, &x);
             let (slope, bend) = (1.0 - r.acos() / PI, (PI * (1.0 - r * r).sqrt()).recip());
             assert_relative_eq!(map.jacobians[0][(R_AB, R_AB)], slope, max_relative = 1e-5);
             assert_relative_eq!(gain.cosine.value, slope, max_relative = 1e-9);
@@ -371,7 +372,7 @@ mod tests {
         let scales = [0.3, 0.5, 0.7, 0.2, 0.4, 0.6];
         let sum = Sum { branches: scales.map(|scale| Branch::constant(scale, Vec::new())).into() };
         let x = Moments::unit(0.2);
-        let (map, _) = fan(&sum, &[About { x: &x, means: [0.0; 2] }; 6], &x);
+        let (map, _) = fan(&sum, &[ExpansionPoint { x: &x, means: [0.0; 2] }; 6], &x);
         let total: f64 = scales.iter().map(|scale| scale * scale).sum();
         for (jacobian, scale) in map.jacobians.iter().zip(scales) {
             assert_relative_eq!(jacobian[(U_A, U_A)], scale * scale / total, max_relative = 1e-6);

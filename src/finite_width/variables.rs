@@ -99,13 +99,13 @@ pub(crate) fn levels(kernel: &Kernel) -> (f64, f64) {
 
 /// A stream at infinite width, and the shifts of its means at finite width.
 #[derive(Clone, Copy)]
-pub(crate) struct About<'x> {
+pub(crate) struct ExpansionPoint<'x> {
     pub(crate) x: &'x Moments,
     /// E u_a and E r_ab less their values at infinite width.
     pub(crate) means: [f64; 2],
 }
 
-impl About<'_> {
+impl ExpansionPoint<'_> {
     /// Returns E x² at the means, as a number and ln of its unit.
     pub(crate) fn level(&self) -> (f64, f64) {
         (self.x.own * self.means[0].exp(), self.x.ln_unit)

@@ -3,7 +3,7 @@
 
 use super::apart::{Apart, Group};
 use super::targets::Repeats;
-use crate::mean_field::softmax::Rows;
+use crate::mean_field::softmax::SoftmaxRow;
 
 /// The law of the logits of a head.
 pub(super) struct Logits {
@@ -164,7 +164,7 @@ impl Logits {
     pub(super) fn overlap(&self, row: &Apart, sloped: impl Fn(usize) -> f64, cosine: f64, by_size: bool) -> f64 {
         let of_group = |(index, &RowGroup { count, weight }): (usize, &RowGroup)| {
             let variance = row.group_scores[index].square;
-            let softmax = Rows::row(count, variance);
+            let softmax = SoftmaxRow::new(count, variance);
             let [overlap, _] = softmax.with(&softmax, cosine);
             let size = if by_size { weight } else { 1.0 };
             size * sloped(index).powi(2) * (1.0 + variance * (1.0 - 1.0 / count) * cosine * overlap) / count

@@ -11,7 +11,7 @@ use sigprop_stack::{
 
 use super::grid::{SAMPLE, points};
 use super::{Case, Look, Sample};
-use crate::mean_field::softmax::Rows;
+use crate::mean_field::softmax::SoftmaxRow;
 
 /// Levels of √10 around 1.
 const DECADE: [f64; 3] = [0.316_227_766_016_837_94, 1.0, 3.162_277_660_168_379_4];
@@ -54,7 +54,7 @@ impl Scores {
     /// The prediction for their softmax, under a gradient of independent entries of variance 1.
     pub(super) fn predict(&self) -> SiteTable {
         let (n, w) = (self.count as f64, self.contrast());
-        let row = Rows::row(n, w);
+        let row = SoftmaxRow::new(n, w);
         let first = (1.0 - 1.0 / n) / (n * n);
         let told = [
             (Quantity::Mean, 1.0 / n),

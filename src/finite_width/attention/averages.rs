@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use super::rows::{H2, H4, Monomial, Rows, mono};
+use super::rows::{H2, H4, Monomial, RowPair, mono};
 
 macro_rules! averages {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -94,14 +94,14 @@ impl Averages {
 }
 
 /// Returns E X and E T' of one pair of rows.
-fn pair(rows: &Rows) -> [f64; 2] {
+fn pair(rows: &RowPair) -> [f64; 2] {
     let x = rows.mean(&[(1.0, &[AC])]);
     [x, x + rows.mean(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[AC, AC])])]
 }
 
 /// Returns E of Σ_i A·z_i C·z_i − Σ AC r² of two rows, r² = Σ_i z_i², with z_i the whitened scores of a key, times the
 /// sums `with`.
-fn pull_pair(rows: &Rows, with: &[Monomial]) -> f64 {
+fn pull_pair(rows: &RowPair, with: &[Monomial]) -> f64 {
     let rho = rows.correlation();
     let e = |sums: &[Monomial]| rows.mean(&[(1.0, &[sums, with].concat())]);
     let white = |zz: f64, yy: f64, zy: f64| (zz + yy - 2.0 * rho * zy) / (1.0 - rho * rho);
@@ -111,12 +111,12 @@ fn pull_pair(rows: &Rows, with: &[Monomial]) -> f64 {
 }
 
 /// Returns E of (A·z)² − Σ A²z² of the first row.
-fn pull(rows: &Rows) -> f64 {
+fn pull(rows: &RowPair) -> f64 {
     rows.mean(&[(1.0, &[z(1, 0), z(1, 0)]), (-1.0, &[zz(2, 0)])])
 }
 
 /// Returns E S and E T of the first row.
-fn single(rows: &Rows) -> [f64; 2] {
+fn single(rows: &RowPair) -> [f64; 2] {
     let s = rows.mean(&[(1.0, &[A2])]);
     [s, s + rows.mean(&[(-2.0, &[A3]), (1.0, &[A2, A2])])]
 }
@@ -153,7 +153,7 @@ const fn y(a: u8, c: u8) -> Monomial {
 
 /// Returns the covariance with Σ (r⁴ − 8r² + 8), r² = (z² + y² − 2ρ z y)/(1 − ρ²): the effect of kurtosis of the scores
 /// of a key.
-fn kurtosis(rows: &Rows, rho: f64, of: &[Monomial]) -> f64 {
+fn kurtosis(rows: &RowPair, rho: f64, of: &[Monomial]) -> f64 {
     let scale = 1.0 - rho * rho;
     let squares = [(2, 0, 1.0), (0, 2, 1.0), (1, 1, -2.0 * rho)].map(|(p, q, factor)| (p, q, -8.0 * factor / scale));
     let both = 2.0 + 4.0 * rho * rho;
@@ -166,7 +166,7 @@ fn kurtosis(rows: &Rows, rho: f64, of: &[Monomial]) -> f64 {
 impl Averages {
     /// Integrates the averages of rows of `keys` keys whose scores have the variance `w` and the correlation `rho`.
     pub(crate) fn new(w: f64, rho: f64, keys: f64) -> Self {
-        let rows = Rows::new([w, w], rho, keys);
+        let rows = RowPair::new([w, w], rho, keys);
         let mut averages = Self::default();
         averages.derive(&rows, w, rho, keys);
         averages.of_one(&rows);
@@ -176,14 +176,14 @@ impl Averages {
     }
 
     /// Computes S, T, X and T' with their derivatives, by differences.
-    fn derive(&mut self, rows: &Rows, w: f64, rho: f64, keys: f64) {
+    fn derive(&mut self, rows: &RowPair, w: f64, rho: f64, keys: f64) {
         // With these steps Q stays positive definite.
         let step = (0.3 * (1.0 - rho * rho)).min(0.15);
         let turn = (0.3 * (1.0 - rho.abs())).min(0.05);
         let at = |a: f64, c: f64, r: f64| {
             let scales = [1.0 + step * a, 1.0 + step * c];
             let correlation = (rho + turn * r) / (scales[0] * scales[1]).sqrt();
-            Rows::new(scales.map(|scale| w * scale), correlation, keys)
+            RowPair::new(scales.map(|scale| w * scale), correlation, keys)
         };
         let (above, below) = (at(1.0, 0.0, 0.0), at(-1.0, 0.0, 0.0));
         let single = [single(&below), single(rows), single(&above)];
@@ -220,7 +220,7 @@ impl Averages {
     }
 
     /// Computes the averages over one row.
-    fn of_one(&mut self, rows: &Rows) {
+    fn of_one(&mut self, rows: &RowPair) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         let h4 = mono(0, 0, H4, 0);
         self.s_kurtosis = e(&[(1.0, &[A2, h4])]);
@@ -238,7 +238,7 @@ impl Averages {
     }
 
     /// Computes the averages over two rows.
-    fn of_two(&mut self, rows: &Rows, rho: f64) {
+    fn of_two(&mut self, rows: &RowPair, rho: f64) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         let white = |zz: f64, zy: f64| (2.0 * zz - 2.0 * rho * zy) / (1.0 - rho * rho);
         self.sc = e(&[(1.0, &[A2, C2])]);
@@ -270,7 +270,7 @@ impl Averages {
     }
 
     /// Computes the averages in products of signals and gradients of one key.
-    fn mixed_products(&mut self, rows: &Rows) {
+    fn mixed_products(&mut self, rows: &RowPair) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         self.own_z = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(3, 0)])]);
         self.own_pair_z = e(&[(1.0, &[z(1, 1)]), (-1.0, &[z(2, 1)])]);
@@ -298,7 +298,7 @@ mod tests {
     fn derivatives_are_those_of_weights() {
         let (w, rho, keys) = (1.5, 0.3, 32.0);
         let averages = Averages::new(w, rho, keys);
-        let rows = Rows::new([w, w], rho, keys);
+        let rows = RowPair::new([w, w], rho, keys);
         // E f Σ (z² − 1) = 2 f_a of one row.
         let weighted = rows.mean(&[(1.0, &[A2, mono(0, 0, H2, 0)])]);
         assert!((weighted - 2.0 * averages.s_a).abs() < 2e-3, "{weighted} {}", averages.s_a);

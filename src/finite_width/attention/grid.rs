@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use sigprop_stack::Attention;
 
 use super::point::{Between, Point, chain, multiplies};
-use crate::finite_width::variables::{About, Moments};
+use crate::finite_width::variables::{ExpansionPoint, Moments};
 use crate::mean_field::attention::Scores;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
@@ -25,7 +25,7 @@ const ENDS: [[f64; 2]; 2] = [[-20.0, 12.0], [-0.01, 25.0]];
 
 /// The numbers that decide an attention, apart from units.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct GridPoint {
     pub(super) ln_score: f64,
     pub(super) correlation: f64,
     pub(super) keys: f64,
@@ -38,7 +38,7 @@ type Node = ([i32; 2], [u64; 2]);
 
 static NODES: LazyLock<RwLock<HashMap<Node, Arc<Point>>>> = LazyLock::new(RwLock::default);
 
-impl Place {
+impl GridPoint {
     fn on_grid(&self) -> [f64; 2] {
         [self.ln_score, -(1.0 - self.correlation).ln()]
     }
@@ -79,7 +79,7 @@ impl Place {
     /// Returns the attention of one head of one feature whose queries, keys and values are its input, of variance 1.
     pub(super) fn exact(&self) -> Point {
         let input = Moments::unit(self.correlation);
-        let x = About { x: &input, means: [0.0; 2] };
+        let x = ExpansionPoint { x: &input, means: [0.0; 2] };
         let attention = Attention {
             scale: (0.5 * self.ln_score).exp(),
             dropout_rate: self.dropout,
@@ -101,7 +101,7 @@ pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<
 
 /// Returns an attention of linear maps in its own units, from the one whose queries, keys and values are its input of
 /// variance 1.
-fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point> {
+fn interpolated(attention: &Attention, x: ExpansionPoint<'_>, keys: f64) -> Option<Point> {
     let one = Arc::new(Positions::groups(&[1.0], None));
     let (own, ln_unit) = x.level();
     let kernel = Kernel { ln_unit, ..Kernel::new(&one, |_| own, |_| own) };
@@ -111,7 +111,7 @@ fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point>
     let scores = Scores::new(attention, &query, &key);
     let level = |of: &Signal| of.kernel.own[0].ln() + of.kernel.ln_unit;
     let score = scores.variance * query.kernel.own[0] * key.kernel.own[0];
-    let place = Place { ln_score: score.ln(), correlation: x.correlation(), keys, dropout: attention.dropout_rate };
+    let place = GridPoint { ln_score: score.ln(), correlation: x.correlation(), keys, dropout: attention.dropout_rate };
     if !place.is_inside() {
         return Point::exact(attention, Between { queries: x, keys: x }, keys);
     }
@@ -144,7 +144,7 @@ mod tests {
         for score in [0.05f64, 0.8, 3.0] {
             for correlation in [0.02, 0.35, 0.8, 0.97] {
                 for keys in [16.0, 512.0] {
-                    let place = Place { ln_score: score.ln(), correlation, keys, dropout: 0.1 };
+                    let place = GridPoint { ln_score: score.ln(), correlation, keys, dropout: 0.1 };
                     let (got, exact) = (place.interpolated(), place.exact());
                     for (index, (got, exact)) in numbers(got).zip(numbers(exact)).enumerate() {
                         let size = 1.0f64.max(exact.value.abs());

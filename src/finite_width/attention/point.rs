@@ -6,7 +6,7 @@ use sigprop_stack::{Attention, Component, Node, Op};
 
 use crate::finite_width::differences::{Stencil, unit};
 use crate::finite_width::quadratic::Quadratic;
-use crate::finite_width::variables::{About, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
+use crate::finite_width::variables::{ExpansionPoint, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use crate::mean_field::attention::{Attended, View};
 use crate::mean_field::component::{MeanField, MeanFieldFan as _};
 use crate::mean_field::gradient::Gradient;
@@ -17,8 +17,8 @@ use crate::mean_field::signal::Signal;
 /// The inputs of an attention: the stream of its queries, and that of its keys and values.
 #[derive(Clone, Copy)]
 pub(crate) struct Between<'x> {
-    pub(crate) queries: About<'x>,
-    pub(crate) keys: About<'x>,
+    pub(crate) queries: ExpansionPoint<'x>,
+    pub(crate) keys: ExpansionPoint<'x>,
 }
 
 /// An attention at one point, as functions of the variables of its input.
@@ -86,7 +86,7 @@ static PLACES: LazyLock<Places> = LazyLock::new(|| {
 });
 
 /// Returns the signal of the two tagged tokens and all others, with its variables moved.
-fn tagged(about: About<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
+fn tagged(about: ExpansionPoint<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (0.5 * moves[level]).exp());
     // In the order of pairs of groups; a token has no pair with itself.

@@ -64,7 +64,7 @@ fn of_score(function: u8, z: f64) -> f64 {
 const STEP: f64 = 0.55;
 
 /// One row of weights: the functions (t e^s)^i f(z) e^(−t e^s) of the score s = σz of a key, and their expectations.
-struct Row {
+struct ScoreRow {
     /// The nodes in z and their weights.
     scores: Vec<(f64, f64)>,
     /// t e^s, by z and ln t.
@@ -77,7 +77,7 @@ struct Row {
     moments: RefCell<HashMap<[u8; 2], Rc<DMatrix<f64>>>>,
 }
 
-impl Row {
+impl ScoreRow {
     fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
         /// The largest score in standard deviations.
         const REACH: f64 = 7.5;
@@ -148,10 +148,10 @@ fn vanishing(std: f64, keys: f64, scores: &[(f64, f64)]) -> [DMatrix<f64>; 2] {
 type Cache<K> = RefCell<HashMap<(K, bool), Rc<DMatrix<f64>>>>;
 
 /// Two rows of `keys` weights.
-pub(super) struct Rows {
+pub(super) struct RowPair {
     keys: f64,
     correlation: f64,
-    both: [Rc<Row>; 2],
+    both: [Rc<ScoreRow>; 2],
     /// The weights of the nodes in x, the common part of the scores of both rows.
     shared: DVector<f64>,
     /// μ on the grid of both ln t, or of the first row alone.
@@ -162,7 +162,7 @@ pub(super) struct Rows {
     products: RefCell<HashMap<SmallVec<[Monomial; 5]>, f64>>,
 }
 
-impl Rows {
+impl RowPair {
     pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
         let loading = correlation.abs().sqrt();
         // Both rows depend on their common part through functions that are as wide as e^(−t e^s), blurred by each row's
@@ -170,7 +170,7 @@ impl Rows {
         let std = variances[0].max(variances[1]).sqrt();
         let blurred = ((1.0 - correlation.abs()) / (1.0 + correlation.abs())).sqrt();
         let shared = trapezoidal_nodes((1.0 / (std * loading)).max(1.5 * blurred).min(0.9), 7.0);
-        let row = |variance: f64, loading: f64| Rc::new(Row::new(variance, loading, keys, &shared));
+        let row = |variance: f64, loading: f64| Rc::new(ScoreRow::new(variance, loading, keys, &shared));
         let first = row(variances[0], loading);
         let is_alike = variances[0].to_bits() == variances[1].to_bits() && correlation >= 0.0;
         let second = if is_alike { Rc::clone(&first) } else { row(variances[1], loading * correlation.signum()) };
@@ -298,12 +298,12 @@ fn partitions(sums: &[Monomial], blocks: &mut Vec<Monomial>, of: &mut impl FnMut
 mod tests {
     use super::*;
 
-    /// Rows satisfy Σ A = 1, and Stein's lemma for Σ A z.
+    /// RowPair satisfy Σ A = 1, and Stein's lemma for Σ A z.
     #[test]
     fn rows_obey_identities() {
         for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)]
         {
-            let rows = Rows::new([variance; 2], correlation, keys);
+            let rows = RowPair::new([variance; 2], correlation, keys);
             let of = |sums: &[Monomial]| rows.mean(&[(1.0, sums)]);
             let near = |got: f64, expected: f64| {
                 assert!((got - expected).abs() < 2e-3, "{variance} {correlation} {keys}: {got}, not {expected}");

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Repetition;
-use crate::mean_field::softmax::Row;
+use crate::mean_field::softmax::SoftmaxRow;
 
 /// Statistics of the groups of keys.
 pub(super) struct KeyGroups {
@@ -41,7 +41,7 @@ pub(super) struct Drawn {
 
 impl KeyGroups {
     /// Returns the row of a query with `seen` keys in view, from its row of equal keys.
-    pub(super) fn row(&self, row: Row, node: usize, [score, trace]: [f64; 2], seen: f64) -> Row {
+    pub(super) fn row(&self, row: SoftmaxRow, node: usize, [score, trace]: [f64; 2], seen: f64) -> SoftmaxRow {
         let [of_keys, of_values] = self.differences.each_ref().map(|of| of[node]);
         // The variance minus the covariance of tokens with different ids.
         let apart = |trace: f64, difference: f64| trace * (seen / (seen - 1.0)) + difference * self.repetition.same();

@@ -16,7 +16,7 @@
 
 use super::smooth::{Moments, Smooth, share};
 use crate::mean_field::few::Few;
-use crate::mean_field::softmax::{Row, Rows};
+use crate::mean_field::softmax::SoftmaxRow;
 
 /// The keys that queries see.
 pub(super) struct Keys {
@@ -71,27 +71,27 @@ impl Keys {
 }
 
 /// Returns a row of `keys` equal keys, from the variance of its scores per E k² and tr.
-fn equal_keys(keys: f64, score: f64, trace: f64) -> Row {
+fn equal_keys(keys: f64, score: f64, trace: f64) -> SoftmaxRow {
     if keys <= 1.0 + 1e-9 || trace <= 0.0 {
-        return Row::constant(keys);
+        return SoftmaxRow::constant(keys);
     }
-    Rows::row(keys, score * trace * keys / (keys - 1.0))
+    SoftmaxRow::new(keys, score * trace * keys / (keys - 1.0))
 }
 
 /// The row of a query: the row of own parts, and the row of smooth parts if there are any.
 pub(super) struct QueryRow {
-    pub(super) own: Row,
+    pub(super) own: SoftmaxRow,
     pub(super) smooth: Option<Box<SmoothRow>>,
 }
 
 /// The row of smooth parts, and D_s/D.
 pub(super) struct SmoothRow {
-    row: Row,
+    row: SoftmaxRow,
     share: f64,
 }
 
 impl QueryRow {
-    fn mixed(&self, of: impl Fn(&Row) -> f64) -> f64 {
+    fn mixed(&self, of: impl Fn(&SoftmaxRow) -> f64) -> f64 {
         let own = of(&self.own);
         self.smooth.as_ref().map_or(own, |smooth| own + (of(&smooth.row) - own) * smooth.share)
     }
@@ -188,7 +188,7 @@ mod tests {
         let nothing =
             Smooth { moments: of_one(0.0, 0.0), trace: smallvec::smallvec![0.0], shares: smallvec::smallvec![0.0] };
         let row = Keys::new(&all, Some(nothing), &[keys]).row(0, 2.0, trace);
-        let equal: Row = Rows::row(keys, 2.0 * trace * keys / (keys - 1.0));
+        let equal: SoftmaxRow = SoftmaxRow::new(keys, 2.0 * trace * keys / (keys - 1.0));
         approx::assert_relative_eq!(row.passed(), equal.passed, max_relative = 1e-12);
         approx::assert_relative_eq!(row.squares(), equal.squares, max_relative = 1e-12);
     }

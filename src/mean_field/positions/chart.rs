@@ -24,7 +24,7 @@ use super::averages::Averages;
 use super::cubic::{Entries, Sparse, Stencil};
 use super::grading::Grading;
 use super::line::{Line, Measure, runs};
-use super::row::Row;
+use super::row::NodeRow;
 
 /// Rows of points.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Chart {
     grading: Grading,
     windows: Vec<usize>,
     pub(super) nodes: Line,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<NodeRow>,
     /// All points, row after row: the index of the row and the second position of each.
     pub(crate) points: Vec<(usize, usize)>,
     /// The places, among all points, of the points below their node, including the node itself.
@@ -58,10 +58,10 @@ impl Chart {
         let nodes: BTreeSet<usize> = half.iter().copied().chain(mirrored).chain(fixed.iter().copied()).collect();
         let nodes = Line::new(nodes, 0, Measure::Ends { length }, |at| fixed.contains(&at));
         let distances = grading.distances(length, &windows);
-        let mut rows: Vec<Row> = Vec::with_capacity(nodes.positions.len());
+        let mut rows: Vec<NodeRow> = Vec::with_capacity(nodes.positions.len());
         for &node in &nodes.positions {
             let start = rows.last().map_or(0, |row| row.places().end);
-            rows.push(Row::new(node, start, length, &distances, (&windows, &fixed)));
+            rows.push(NodeRow::new(node, start, length, &distances, (&windows, &fixed)));
         }
         let points = rows.iter().enumerate().flat_map(|(k, row)| row.positions().map(move |at| (k, at))).collect();
         let lower = rows.iter().flat_map(|row| row.below.start..row.above.start).collect();
@@ -158,7 +158,7 @@ impl Chart {
 
     /// The place among all points of the limit from below at every node; the limit from above is the next.
     pub(crate) fn diagonals(&self) -> impl Iterator<Item = usize> {
-        self.rows.iter().map(Row::diagonal)
+        self.rows.iter().map(NodeRow::diagonal)
     }
 
     /// The index among the lower points of the limit from below at every node.
@@ -182,7 +182,7 @@ impl Chart {
     /// Returns a function of the distance at the lower points, averaged over the distances that a point represents in
     /// its row.
     pub(crate) fn averaged(&self, of_distance: &Averages) -> Vec<f64> {
-        let of_row = |row: &Row| -> Vec<f64> {
+        let of_row = |row: &NodeRow| -> Vec<f64> {
             let distances: Vec<usize> = row.below.positions.iter().map(|at| row.node - at).collect();
             let half = |a: usize, b: usize| (distances[a] - distances[b] - 1) / 2;
             let mean = |index: usize| {

@@ -11,7 +11,7 @@ use nalgebra::DMatrix;
 
 use super::chart::Chart;
 use super::cubic::{Sparse, Stencil};
-use super::row::Row;
+use super::row::NodeRow;
 
 /// Nodes, and columns that represent all positions.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Grid {
             tokens[place + 1] += skipped;
         }
         let of_points = |Stencil { start, weights }: Stencil| (start as u32..).zip(weights);
-        let value = |row: &Row, position| {
+        let value = |row: &NodeRow, position| {
             let of_lower = of_points(row.stencil(position)).filter(|(_, weight)| weight.abs() > 0.0);
             of_lower
                 .flat_map(|(place, weight)| {

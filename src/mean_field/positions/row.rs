@@ -8,13 +8,13 @@ use super::line::{Line, Measure};
 
 /// A node with its points.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct NodeRow {
     pub(super) node: usize,
     pub(super) below: Line,
     pub(super) above: Line,
 }
 
-impl Row {
+impl NodeRow {
     /// Builds the row of `node`, with places from `start`. The points are at these `distances` from the node and from
     /// both ends of the sequence, and where windows begin and end.
     pub(super) fn new(

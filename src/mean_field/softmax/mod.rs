@@ -35,11 +35,11 @@ mod table;
 pub(crate) use integrals::normal_nodes;
 #[cfg(test)]
 pub(crate) use overlaps::overlaps;
-pub(crate) use table::{Rows, cubic_of};
+pub(crate) use table::cubic_of;
 
 /// Factors of a row of scores on the first order in w.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
+pub(crate) struct SoftmaxRow {
     /// The number of equal scores that the row is like.
     pub(crate) keys: f64,
     /// The variance of each score.
@@ -60,7 +60,7 @@ pub(crate) struct Row {
     powers: [f64; 2],
 }
 
-impl Row {
+impl SoftmaxRow {
     /// A row of scores that hardly differ.
     pub(crate) fn flat(keys: f64) -> Self {
         Self::of(keys, 1.0)

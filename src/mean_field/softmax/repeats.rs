@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
+use super::SoftmaxRow;
 use super::grouped::{Flat, overlaps};
 use super::table::{cubic_of, ln};
-use super::{Row, Rows};
 use crate::mean_field::positions::{Counts, Repetition};
 
 /// Steps of ln n, ln w and φ between two nodes.
@@ -24,7 +24,7 @@ type Keys = ([u64; 2], usize);
 static NODES: LazyLock<RwLock<HashMap<Place, Factors>>> = LazyLock::new(RwLock::default);
 static COUNTS: LazyLock<Mutex<HashMap<Keys, Arc<Counts>>>> = LazyLock::new(Mutex::default);
 
-impl Row {
+impl SoftmaxRow {
     /// Returns this row with the factors for repeated ids. The row has `keys` keys with this total score `variance`;
     /// `likeness` is φ, for two keys with the same id.
     pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: f64, likeness: f64) -> Self {
@@ -50,7 +50,7 @@ impl Row {
         }
         let grown = variance / (variance + 1.0);
         let [squares, passed, first, shift, of_keys @ ..] = sums.map(|sum| (sum * grown).exp());
-        Row {
+        SoftmaxRow {
             squares: self.squares * squares,
             passed: self.passed * passed,
             single_key: [self.single_key[0] * of_keys[0], self.single_key[1] * of_keys[1]],
@@ -96,7 +96,7 @@ fn integrated(groups: &Counts, w: f64, likeness: f64) -> Factors {
         return [0.0; 6];
     }
     let keys = 1.0 + flat.trace * flat.trace / flat.spread;
-    let like = Rows::row(keys, w * flat.trace * keys / (keys - 1.0));
+    let like = SoftmaxRow::new(keys, w * flat.trace * keys / (keys - 1.0));
     let of = overlaps(groups, w, likeness);
     let of_keys = flat.trace / length;
     // With groups of one size the mean row has no shift.
@@ -124,7 +124,7 @@ mod tests {
         for (vocab_size, keys) in [(1000, 48.0), (32_000, 100.0), (32_000, 3000.0)] {
             let repetition = Repetition::new(PowerLaw { vocab_size, exponent: 1.0 });
             for (variance, likeness) in [(0.4, 0.9), (1.7, 0.35), (3.0, 0.6), (12.0, 1.0)] {
-                let like = Row::flat(keys);
+                let like = SoftmaxRow::flat(keys);
                 let row = like.with_ids(&repetition, keys, variance, likeness);
                 let got = [row.squares, row.passed, row.first, row.shift, row.single_key[0], row.single_key[1]];
                 let exact = integrated(&counts(&repetition, keys as usize), variance, likeness);

@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use super::Row;
+use super::SoftmaxRow;
 
 /// Steps of ln n and ln w between two nodes.
 pub(super) const STEPS: [f64; 2] = [0.5, 0.5];
@@ -45,16 +45,12 @@ impl Nodes {
     }
 }
 
-/// Access to the tabulated factors of rows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows;
-
-impl Rows {
+impl SoftmaxRow {
     /// Returns a row of `keys` scores of variance `variance` each.
-    pub(crate) fn row(keys: f64, variance: f64) -> Row {
+    pub(crate) fn new(keys: f64, variance: f64) -> Self {
         let [_, [smallest, largest]] = ENDS;
         if variance < smallest.exp() || keys < 1.0 + 1e-9 {
-            return Row { variance, ..Row::flat(keys) };
+            return Self { variance, ..Self::flat(keys) };
         }
         let [n, w] = [(keys, 0), (variance, 1)].map(|(of, axis)| {
             let [low, high] = ENDS[axis];
@@ -77,7 +73,7 @@ impl Rows {
         let [passed, first, third] = [passed, first, third].map(|of_tops| of_tops * root);
         let squares = if is_beyond { (-first + 1.0) * keys / variance } else { squares };
         let shift = if squares < 1.0 { squares } else { 1.0 };
-        Row { keys, variance, squares, passed, single_key: [squares, passed], shift, first, third, powers }
+        Self { keys, variance, squares, passed, single_key: [squares, passed], shift, first, third, powers }
     }
 }
 
@@ -149,7 +145,7 @@ mod tests {
     fn sharp_rows_are_those_of_the_integrals() {
         for keys in [4.0, 64.0] {
             for variance in [90.0, 700.0, 1700.0, 20_000.0] {
-                let row = Rows::row(keys, variance);
+                let row = SoftmaxRow::new(keys, variance);
                 let [alone, _] = overlaps(keys, variance, 0.0);
                 let [squares, passed] = of_rows([keys, keys], variance, alone);
                 for (got, exact) in [(row.squares, squares), (row.passed, passed), (row.first, first(keys, alone))] {

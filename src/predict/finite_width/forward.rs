@@ -12,7 +12,7 @@ use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
 use crate::finite_width::map::{Gain, Map, component, fan};
 use crate::finite_width::stream::Stream;
-use crate::finite_width::variables::{About, Moments};
+use crate::finite_width::variables::{ExpansionPoint, Moments};
 use crate::mean_field::attention::Attended;
 use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::MeanField;
@@ -51,7 +51,7 @@ pub(super) fn centres(component: &Component) -> bool {
 impl Walk {
     /// Returns the moments of the entries of `x` after an activation, at the nearest point of a grid. The rounding has
     /// no visible effect on terms of order 1/width.
-    fn entries(&mut self, activation: Activation, x: About<'_>) -> Arc<EntryMoments> {
+    fn entries(&mut self, activation: Activation, x: ExpansionPoint<'_>) -> Arc<EntryMoments> {
         /// Grid points per unit of ln E x² and of r.
         const STEPS: [f64; 2] = [16.0, 64.0];
         let (level, ln_unit) = x.level();
@@ -72,7 +72,7 @@ impl Walk {
         y: &Moments,
         answer: Question<'_>,
     ) -> (Stream, Applied) {
-        let map = |means| component(rule, About { x: &x.moments, means }, y);
+        let map = |means| component(rule, ExpansionPoint { x: &x.moments, means }, y);
         self.expansion.apply((x.slot, &x.stream), mixes_entries, map, answer)
     }
 
@@ -109,7 +109,7 @@ impl Walk {
                 }
             }
             Component::Norm(norm @ Norm { kind: NormKind::BatchNorm { .. }, .. }) => {
-                let about = About { x: &x.moments, means: self.expansion.means(x.slot) };
+                let about = ExpansionPoint { x: &x.moments, means: self.expansion.means(x.slot) };
                 let map = Map::batch_norm(y.correlation, about.correlation(), x.leading.kernel.positions.length);
                 let jacobian = map.jacobians[0];
                 let map = |_| (map, Gain::batch_norm());
@@ -135,7 +135,7 @@ impl Walk {
             }
             Component::Activation(activation) => {
                 let means = self.expansion.means(x.slot);
-                let moments = self.entries(*activation, About { x: &x.moments, means });
+                let moments = self.entries(*activation, ExpansionPoint { x: &x.moments, means });
                 let dual = Tables::dual(*activation);
                 self.through_rule(&*dual, x, false, y, &|slot| slot.activation(&moments, y.mean_share()))
             }
@@ -161,8 +161,8 @@ impl Walk {
         y: &Moments,
     ) -> (Stream, Joined) {
         let means = self.expansion.means(x.slot);
-        let queries = About { x: &x.moments, means };
-        let keys = memory.map_or(queries, |Memory { moments, means, .. }| About { x: moments, means: *means });
+        let queries = ExpansionPoint { x: &x.moments, means };
+        let keys = memory.map_or(queries, |Memory { moments, means, .. }| ExpansionPoint { x: moments, means: *means });
         let of_keys = memory.map_or_else(|| self.expansion.covariance(x.slot, &x.stream), |memory| memory.covariance);
         let r = keys.correlation();
         let apart = 1.0 - r;
@@ -203,7 +203,7 @@ impl Walk {
         let before = self.expansion.fluctuations().clone();
         let rule = Routed(mixture, routing);
         let map = |means: &[[f64; 2]]| {
-            let about = [0, 1].map(|part: usize| About { x: &parts[part].moments, means: means[part] });
+            let about = [0, 1].map(|part: usize| ExpansionPoint { x: &parts[part].moments, means: means[part] });
             fan(&rule, &about, y)
         };
         let streams = parts.map(|part| (*part.stream).clone());
@@ -219,8 +219,8 @@ impl Walk {
     pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
         let slots: Vec<usize> = parts.iter().map(|part| part.slot).collect();
         let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
-        let about = |means: &[[f64; 2]]| -> Vec<About<'_>> {
-            parts.iter().zip(means).map(|(part, &means)| About { x: &part.moments, means }).collect()
+        let about = |means: &[[f64; 2]]| -> Vec<ExpansionPoint<'_>> {
+            parts.iter().zip(means).map(|(part, &means)| ExpansionPoint { x: &part.moments, means }).collect()
         };
         let means: Vec<f64> = parts.iter().map(|part| part.moments.mean_share()).collect();
         let ratio = (y.ln_level() - x.moments.ln_level()).exp();

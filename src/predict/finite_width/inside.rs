@@ -11,7 +11,7 @@ use crate::finite_width::component::{Context, without_bias};
 use crate::finite_width::expansion::{Coupling, ExpandedAttention};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::map::component;
-use crate::finite_width::variables::{About, Moments, levels};
+use crate::finite_width::variables::{ExpansionPoint, Moments, levels};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 use crate::mean_field::steps::FiniteWidth;
@@ -63,7 +63,7 @@ impl Walk {
             let kept = without_bias(linear, &y);
             let mut expansion = (*inside).clone();
             let answer = |slot: &Context<'_>| slot.linear(linear, kept);
-            let map = |means| component(linear, About { x: &x.moments, means }, &y);
+            let map = |means| component(linear, ExpansionPoint { x: &x.moments, means }, &y);
             stream = Arc::new(expansion.apply((x.slot, &x.stream), true, map, answer).0);
             inside = Arc::new(expansion);
         }
