@@ -5,27 +5,18 @@
 //! D = F − 2 N + M       X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M       (how the mean row leans to long keys, from keys like others)
 //! ```
 //!
-//! Averages over ids follow from V_bd = V° + δ [b, d have the same id]. Let π_k be the probability that k tokens have
-//! the same id, ε = π₃ − π₂² and ρ(b) = Σ_d W δ_bd:
-//!
-//! ```text
-//! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'
-//! E P R'(b) − E P E R'(b) = 2 (π₂ − π₂² − 2ε) W² Σ_d W δδ'_bd + 2ε W (ρ ρ'(b) + Σ_d W ρ(d) δ'_bd)          its mean over b: of P and P'
-//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))          τ: as in [`super::repeats`], d others than b and c
-//! ```
+//! Repeated ids change N and M: [`super::same_ids`].
 //!
 //! The common part of all pairs cancels in all but P. It is subtracted first, because tokens may be almost copies of
 //! each other. Source: ours.
 
-use std::sync::Arc;
-
-use super::groups::{Drawn, GroupCorrection, KeyGroups};
+use super::groups::{GroupCorrection, KeyGroups};
 use super::row::Keys;
+use super::same_ids::{self, Difference};
 use super::seen::{Mean, Seen, Turned};
 use super::smooth::Moments;
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::positions::{Positions, Repetition};
 
 /// Keys and values, for the backward pass.
 pub(super) struct Everywhere {
@@ -46,67 +37,6 @@ struct Side {
     /// Σ_b W K_bb − P.
     trace: f64,
     difference: Option<Difference>,
-}
-
-/// The effect of repeated ids on a kernel.
-struct Difference {
-    positions: Arc<Positions>,
-    ids: Arc<Repetition>,
-    /// δ at the points of a class.
-    pairs: Few<f64>,
-    /// ρ at every node.
-    rows: Few<f64>,
-}
-
-impl Difference {
-    fn new(kernel: &Kernel) -> Option<Self> {
-        let positions = Arc::clone(&kernel.positions);
-        let (ids, pairs) = (positions.repetition.clone()?, kernel.of_same_ids());
-        let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
-        Some(Self { positions, ids, pairs, rows })
-    }
-
-    /// Returns the gain of P at the points of each class.
-    fn of_mean(&self) -> Few<f64> {
-        let Self { positions, ids, pairs, rows } = self;
-        let share = 2.0 / positions.length;
-        let gain = |class: usize, point: usize| {
-            let [b, c] = positions.ends(point, rows);
-            let others = b + c - pairs[point] * share;
-            (pairs[point] * (ids.of_pair(class) / positions.length) + others * ids.of_third(class)) * share
-        };
-        (0..positions.classes.len())
-            .flat_map(|class| (0..pairs.len()).map(move |point| (class, point)))
-            .map(|(class, point)| gain(class, point))
-            .collect()
-    }
-
-    /// Returns the covariance of P with P of `other`, a kernel of the same tokens.
-    fn of_both_means(&self, other: &Self) -> f64 {
-        let Self { positions, ids, rows, .. } = self;
-        let length = positions.length;
-        let products =
-            |f: &dyn Fn(usize) -> f64| positions.row_sums(&(0..self.pairs.len()).map(f).collect::<Few<f64>>());
-        let squares = products(&|point| self.pairs[point] * other.pairs[point]);
-        let mut means = products(&|point| {
-            let [_, second] = positions.ends(point, rows);
-            other.pairs[point] * second
-        });
-        means.iter_mut().zip(rows.iter().zip(&other.rows)).for_each(|(mean, (&a, &b))| *mean = *mean / length + a * b);
-        let [first, second] = [2.0 * ids.excess_of_both() / length.powi(3), 2.0 * ids.covariance() / length];
-        positions.sum(|node| squares[node] * first + means[node] * second) / length
-    }
-
-    /// Returns the mean over b of the covariance of R(b) with R(b) of `other`.
-    fn of_both_rows(&self, other: &Self) -> f64 {
-        let Self { positions, ids, rows, pairs } = self;
-        let length = positions.length;
-        let squares = positions.row_sums(&pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b).collect::<Few<f64>>());
-        let at = |node: usize| {
-            rows[node] * other.rows[node] * ids.covariance() + squares[node] * (ids.excess() / (length * length))
-        };
-        positions.sum(at) / length
-    }
 }
 
 impl Side {
@@ -152,34 +82,24 @@ impl Everywhere {
         let [key, value] = [Side::new(key, common(key)), Side::new(value, common_value)];
         let pairs = positions.sum_pairs(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
         let squares = positions.sum(|node| key.kernel.own[node] * value.kernel.own[node]);
-        let mut crossed = average(&|node| key.rows[node] * value.rows[node]);
-        let mut means = key.mean * value.mean;
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
         let everywhere = |ln_unit: f64, of: f64| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
         let each = |of: f64| -> Few<f64> { queries.own.iter().map(|_| of).collect() };
         let differences = key.difference.as_ref().zip(value.difference.as_ref());
-        let groups = differences.map(|(of_key, of_value)| {
-            let (of_rows, of_means) = (of_key.of_both_rows(of_value), of_key.of_both_means(of_value));
-            crossed += of_rows;
-            means += of_means;
-            let difference = |of: &Difference| average(&|node| of.rows[node]) * (length / (length - 1.0));
-            let shift = everywhere(both, of_means - of_rows);
-            KeyGroups {
-                repetition: Arc::clone(&of_key.ids),
-                differences: [of_key, of_value].map(|of| each(difference(of))),
-                trace: each(value.trace),
-                drawn: Some(Drawn {
-                    spread: everywhere(both, of_means - of_rows * 2.0),
-                    shift: [shift.clone(), shift],
-                }),
-            }
-        });
-        let groups = groups.or_else(|| KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)));
+        let (groups, [of_rows, of_means]) = match differences {
+            Some((of_key, of_value)) => same_ids::groups([of_key, of_value], queries, (both, value.trace)),
+            None => (KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)), [0.0; 2]),
+        };
+        let crossed = average(&|node| key.rows[node] * value.rows[node]) + of_rows;
+        let means = key.mean * value.mean + of_means;
         let long = average(&|node| (key.kernel.own[node] - key.trace - key.mean) * value.rows[node]) * 0.5;
         let spread = (squares + pairs) / (length * length) - crossed * 2.0 + means;
         let shift = everywhere(both, long - crossed + means);
         let mean = Mean {
-            flat: with_ids(everywhere(value.kernel.ln_unit, value.mean + common_value), value.difference.as_ref()),
+            flat: same_ids::with_ids(
+                everywhere(value.kernel.ln_unit, value.mean + common_value),
+                value.difference.as_ref(),
+            ),
             shift: [shift.clone(), shift],
         };
         let moments = Moments { traces: each(key.trace * value.trace), spread: each(spread) };
@@ -203,7 +123,7 @@ impl Everywhere {
         let all = gamma.total() / (length * length);
         let own = gamma.positions.sum(|node| masked[node]) / (length * length);
         let everywhere = Kernel { ln_unit: gamma.ln_unit, ..Kernel::new(positions, |_| all + own, |_| all) };
-        with_ids(everywhere, Difference::new(gamma).as_ref())
+        same_ids::with_ids(everywhere, Difference::new(gamma).as_ref())
     }
 
     /// Returns C(K, N), from N.
@@ -221,12 +141,4 @@ impl Everywhere {
         kernel.pairs.iter_mut().for_each(|pair| *pair += masked * (-1.0 / length));
         Turned { behind: kernel, before: None }
     }
-}
-
-/// Adds the gain in each class of pairs to a kernel of averages over tokens, if the gain is of the same tokens.
-fn with_ids(mut kernel: Kernel, difference: Option<&Difference>) -> Kernel {
-    if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
-        kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);
-    }
-    kernel
 }

@@ -27,6 +27,7 @@ mod pattern;
 mod repeats;
 mod rotated;
 mod row;
+mod same_ids;
 mod scores;
 mod seen;
 mod side;

@@ -1,0 +1,115 @@
+//! Repeated ids where all queries see all keys: the averages over ids of sums over keys and values.
+//!
+//! R, P, N and M are the sums of [`super::everywhere`]. Averages over ids follow from V_bd = V° + δ [b, d have the same
+//! id]. Let π_k be the probability that k tokens have the same id, ε = π₃ − π₂² and ρ(b) = Σ_d W δ_bd:
+//!
+//! ```text
+//! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'
+//! E P R'(b) − E P E R'(b) = 2 (π₂ − π₂² − 2ε) W² Σ_d W δδ'_bd + 2ε W (ρ ρ'(b) + Σ_d W ρ(d) δ'_bd)          its mean over b: of P and P'
+//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))          τ: as in [`super::repeats`], d others than b and c
+//! ```
+//!
+//! Source: ours.
+
+use std::sync::Arc;
+
+use super::groups::{Drawn, KeyGroups};
+use crate::mean_field::few::Few;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::positions::{Positions, Repetition};
+
+/// The effect of repeated ids on a kernel.
+pub(super) struct Difference {
+    positions: Arc<Positions>,
+    ids: Arc<Repetition>,
+    /// δ at the points of a class.
+    pairs: Few<f64>,
+    /// ρ at every node.
+    rows: Few<f64>,
+}
+
+impl Difference {
+    /// Returns it for a kernel of tokens whose ids are random; `None` if ids are given, or tokens have none.
+    pub(super) fn new(kernel: &Kernel) -> Option<Self> {
+        let positions = Arc::clone(&kernel.positions);
+        let (ids, pairs) = (positions.repetition.clone()?, kernel.of_same_ids());
+        let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
+        Some(Self { positions, ids, pairs, rows })
+    }
+
+    /// Returns the mean of δ over pairs of tokens.
+    fn mean_of_pairs(&self) -> f64 {
+        let Self { positions, rows, .. } = self;
+        positions.sum(|node| rows[node]) / (positions.length - 1.0)
+    }
+
+    /// Returns the gain of P at the points of each class.
+    fn of_mean(&self) -> Few<f64> {
+        let Self { positions, ids, pairs, rows } = self;
+        let share = 2.0 / positions.length;
+        let gain = |class: usize, point: usize| {
+            let [b, c] = positions.ends(point, rows);
+            let others = b + c - pairs[point] * share;
+            (pairs[point] * (ids.of_pair(class) / positions.length) + others * ids.of_third(class)) * share
+        };
+        (0..positions.classes.len())
+            .flat_map(|class| (0..pairs.len()).map(move |point| (class, point)))
+            .map(|(class, point)| gain(class, point))
+            .collect()
+    }
+
+    /// Returns the covariance of P with P of `other`, a kernel of the same tokens.
+    fn of_both_means(&self, other: &Self) -> f64 {
+        let Self { positions, ids, rows, .. } = self;
+        let length = positions.length;
+        let products =
+            |f: &dyn Fn(usize) -> f64| positions.row_sums(&(0..self.pairs.len()).map(f).collect::<Few<f64>>());
+        let squares = products(&|point| self.pairs[point] * other.pairs[point]);
+        let mut means = products(&|point| {
+            let [_, second] = positions.ends(point, rows);
+            other.pairs[point] * second
+        });
+        means.iter_mut().zip(rows.iter().zip(&other.rows)).for_each(|(mean, (&a, &b))| *mean = *mean / length + a * b);
+        let [first, second] = [2.0 * ids.excess_of_both() / length.powi(3), 2.0 * ids.covariance() / length];
+        positions.sum(|node| squares[node] * first + means[node] * second) / length
+    }
+
+    /// Returns the mean over b of the covariance of R(b) with R(b) of `other`.
+    fn of_both_rows(&self, other: &Self) -> f64 {
+        let Self { positions, ids, rows, pairs } = self;
+        let length = positions.length;
+        let squares = positions.row_sums(&pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b).collect::<Few<f64>>());
+        let at = |node: usize| {
+            rows[node] * other.rows[node] * ids.covariance() + squares[node] * (ids.excess() / (length * length))
+        };
+        positions.sum(at) / length
+    }
+}
+
+/// Returns the groups of keys and values, with the contributions of their ids to N and M. Numbers are in units of
+/// e^`ln_unit`; `trace` is tr of the values.
+pub(super) fn groups(
+    [key, value]: [&Difference; 2],
+    queries: &Kernel,
+    (ln_unit, trace): (f64, f64),
+) -> (Option<KeyGroups>, [f64; 2]) {
+    let (of_rows, of_means) = (key.of_both_rows(value), key.of_both_means(value));
+    let everywhere = |of: f64| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
+    let each = |of: f64| -> Few<f64> { queries.own.iter().map(|_| of).collect() };
+    let shift = everywhere(of_means - of_rows);
+    let groups = KeyGroups {
+        repetition: Arc::clone(&key.ids),
+        differences: [key, value].map(|of| each(of.mean_of_pairs())),
+        trace: each(trace),
+        drawn: Some(Drawn { spread: everywhere(of_means - of_rows * 2.0), shift: [shift.clone(), shift] }),
+    };
+    (Some(groups), [of_rows, of_means])
+}
+
+/// Adds the gain in each class of pairs to a kernel of averages over tokens, if the gain is of the same tokens.
+pub(super) fn with_ids(mut kernel: Kernel, difference: Option<&Difference>) -> Kernel {
+    if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
+        kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);
+    }
+    kernel
+}
