@@ -128,7 +128,7 @@ pub struct TensorInit {
 }
 
 impl TensorInit {
-    /// The distribution of an entry that has been checked.
+    /// Returns the distribution that these settings describe. They must have been validated.
     pub(super) fn distribution(self) -> Init {
         match (self.std, self.cutoff, self.uniform) {
             (Some(std), _, _) if std <= 0.0 => Init::Zero,

@@ -33,7 +33,7 @@ pub(crate) struct Stream {
     pub(crate) entries: FourPoint,
     /// The entries less their mean; `None` if they are Gaussian.
     pub(crate) centred: Option<Centred>,
-    /// The share of E x² that is the same in all networks, and the correlation of two tokens of that share.
+    /// The part of x that is the same in all networks: its share of E x², and its correlation between two tokens.
     pub(crate) fixed: [f64; 2],
     /// The noise of finitely many entries that is already in the covariance; `None` if all of it is.
     pub(crate) drawn: Option<Noise>,
@@ -72,8 +72,8 @@ impl Stream {
         }
     }
 
-    /// The start of a stream. `fixed` is the share of E x² that is the same in all networks, and the correlation of
-    /// that share.
+    /// The start of a stream. `fixed` is the part of x that is the same in all networks: its share of E x², and its
+    /// correlation between two tokens.
     pub(crate) fn start(width: f64, correlation: f64, fixed: [f64; 2]) -> Self {
         let [share, of_fixed] = fixed;
         Self { fixed, ones: [1.0 - share, correlation - share * of_fixed], ..Self::drawn(width, [correlation; 2], 0.0) }

@@ -215,8 +215,8 @@ enum Role {
         fan_in: f64,
     },
     Table,
-    /// E y² of the sum that it is added to, including the bias.
     Bias {
+        /// E y² of the output y with the bias, for inputs of second moment 1.
         second: f64,
     },
 }

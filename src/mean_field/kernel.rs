@@ -46,7 +46,7 @@ impl Kernel {
         Self::new(positions, |_| 0.0, |_| 0.0)
     }
 
-    /// Returns the kernel of the signal times √`gain`.
+    /// Returns the kernel times `gain`.
     pub(crate) fn scaled(&self, gain: f64) -> Self {
         if gain == 0.0 {
             return Self::zero(&self.positions);

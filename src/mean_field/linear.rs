@@ -1,12 +1,12 @@
 //! Linear map y = W x + b, the same for all tokens, with independent entries of variance s² and biases of variance
-//! s_b².
+//! s_bias².
 //!
 //! ```text
-//! E y_a y_b = n_in s² E x_a x_b + s_b²           E g_a g_b at x = n_out s² E g_a g_b at y
+//! E y_a y_b = n_in s² E x_a x_b + s_bias²           E g_a g_b at x = n_out s² E g_a g_b at y
 //! E dW² = Σ_ab E g_a g_b E x_a x_b               E db² = Σ_ab E g_a g_b
 //! ```
 //!
-//! Rows of a standardised weight add up to zero and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) + s_b².
+//! Rows of a standardised weight add up to zero and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) + s_bias².
 //!
 //! Assumption: the gradient depends on W only through y, so that it is independent of W in the backward pass (Yang
 //! 2020).

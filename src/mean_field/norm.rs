@@ -1,7 +1,7 @@
 //! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + b, where m = E x for LayerNorm and 0 for RMSNorm.
 //!
 //! ```text
-//! h_ab = E x_a x_b − m_a m_b            E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_b²
+//! h_ab = E x_a x_b − m_a m_b            E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_bias²
 //! E g_a g_b at x = gain² E g_a g_b at y/√((h_aa + ε)(h_bb + ε))            E dgain² = Σ_ab E (g x̂)_a (g x̂)_b
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! E y_a y_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_i≠j β_i β_j E f_ia E f_jb
-//! E g_a g_b at f_i = β_i²/(1 − p_i) E g_a g_b at y             at x the gradients of all branches add up
+//! E g_a g_b at f_i = β_i²/(1 − p_i) E g_a g_b at y             at x the gradients of all branches are added, by `Gradient::sum`
 //! ```
 //!
 //! Assumption: branches are uncorrelated except for their means, and so are their gradients (fresh weights in all but

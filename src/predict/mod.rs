@@ -185,9 +185,9 @@ pub enum Theory {
 /// How many positions of a sequence are followed, where they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
-    /// ExpansionPoint 30 rows, three per factor of two.
+    /// About 30 rows, three per factor of two.
     Coarse,
-    /// ExpansionPoint 40 rows, four per factor of two.
+    /// About 40 rows, four per factor of two.
     Fine,
     /// Eight rows per factor of two.
     Finest,

@@ -157,7 +157,7 @@ fn predict_tells_first_updates() {
     assert!((rate / 0.125 - 1.0).abs() < 1e-12, "{rate}");
     let table = small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
     let table = stdout(&table);
-    assert!(table.contains("loss drop: to first order") && table.contains("not told of keys"), "{table}");
+    assert!(table.contains("loss drop: to first order") && table.contains("unknown for keys"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     for (arguments, hint) in [
         (&["--first-update", "sgd"][..], "--lr"),

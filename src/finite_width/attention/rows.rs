@@ -298,7 +298,7 @@ fn partitions(sums: &[Monomial], blocks: &mut Vec<Monomial>, of: &mut impl FnMut
 mod tests {
     use super::*;
 
-    /// RowPair satisfy Σ A = 1, and Stein's lemma for Σ A z.
+    /// Two rows satisfy Σ A = 1, and Stein's lemma for Σ A z.
     #[test]
     fn rows_obey_identities() {
         for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)]

@@ -105,7 +105,8 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Reads which blocks rotate. SmolLM3 leaves rotation out in every fourth block, or where `no_rope_layers` is 0.
+/// Reads which blocks rotate. SmolLM3 has no rotation where `no_rope_layers` is 0; without that key, in every block
+/// whose number is a multiple of `no_rope_layer_interval` (4 by default).
 fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
     let Some(value) = keys.raw("no_rope_layers") else {
         let every = keys.size("no rotation in every so many blocks", &["no_rope_layer_interval"], 4)?;

@@ -1,14 +1,17 @@
 //! Attention in which all queries see all keys: W_ab = 1/L.
 //!
 //! ```text
-//! R(b) = Σ_d W V_bd     P = Σ_b W R(b)     of keys R', P'     F = Σ_bd W² V_bd K_bd     N = Σ_b W R(b) R'(b)     M = P P'
-//! D = F − 2 N + M       X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M       (how the mean row leans to long keys, from keys like others)
+//! R(b) = Σ_d W V_bd      P = Σ_b W R(b)      R'(b) and P' likewise of keys
+//! F = Σ_bd W² V_bd K_bd      N = Σ_b W R(b) R'(b)      M = P P'
+//! D = F − 2 N + M      X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M
 //! ```
 //!
-//! Repeated ids change N and M: [`super::same_ids`].
+//! where V and K are the kernels of values and of keys, D is the first order of the scores, and X is the shift of the mean
+//! weights towards keys with a large E k² and away from keys that are like the others. For equivalent tokens, with v' =
+//! V_bb − V_bd and k' = K_bb − K_bd, these are P = V_bd + v'/L, D = v' k' (1 − 1/L)/L and X = 0.
 //!
-//! The common part of all pairs cancels in all but P. It is subtracted first, because tokens may be almost copies of
-//! each other. Source: ours.
+//! Repeated ids change N and M: [`super::same_ids`]. The common part of all pairs cancels in all but P. It is subtracted
+//! first, because tokens may be almost copies of each other. Source: ours.
 
 use super::groups::{GroupCorrection, KeyGroups};
 use super::row::Keys;
@@ -70,6 +73,7 @@ impl Side {
 }
 
 impl Everywhere {
+    /// Returns the averages over the mean row, the view of the queries, and the state for the backward pass.
     pub(super) fn see(queries: &Kernel, key: &Kernel, value: &Kernel) -> (Mean, Seen, Self) {
         let positions = &key.positions;
         let length = positions.length;
@@ -86,15 +90,17 @@ impl Everywhere {
         let everywhere = |ln_unit: f64, of: f64| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
         let each = |of: f64| -> Few<f64> { queries.own.iter().map(|_| of).collect() };
         let differences = key.difference.as_ref().zip(value.difference.as_ref());
-        let (groups, [of_rows, of_means]) = match differences {
+        let (groups, [ids_of_rows, ids_of_means]) = match differences {
             Some((of_key, of_value)) => same_ids::groups([of_key, of_value], queries, (both, value.trace)),
             None => (KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)), [0.0; 2]),
         };
-        let crossed = average(&|node| key.rows[node] * value.rows[node]) + of_rows;
-        let means = key.mean * value.mean + of_means;
+        // F, N and M of the header, then D and X.
+        let of_both = (squares + pairs) / (length * length);
+        let of_rows = average(&|node| key.rows[node] * value.rows[node]) + ids_of_rows;
+        let of_means = key.mean * value.mean + ids_of_means;
+        let spread = of_both - of_rows * 2.0 + of_means;
         let long = average(&|node| (key.kernel.own[node] - key.trace - key.mean) * value.rows[node]) * 0.5;
-        let spread = (squares + pairs) / (length * length) - crossed * 2.0 + means;
-        let shift = everywhere(both, long - crossed + means);
+        let shift = everywhere(both, long - of_rows + of_means);
         let mean = Mean {
             flat: same_ids::with_ids(
                 everywhere(value.kernel.ln_unit, value.mean + common_value),

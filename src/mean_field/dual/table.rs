@@ -160,7 +160,7 @@ mod tests {
         Box::leak(Box::new(Table::new(activation))).at(variance)
     }
 
-    /// Far below the rows, φ is a line or a constant.
+    /// For variances far below the range of the table, φ acts like a line or a constant.
     #[test]
     fn small_arguments_see_a_line() {
         for variance in [1e-20, 1e-60, 1e-200] {
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(of(Activation::Tanh, 0.0).second.to_bits(), 0);
     }
 
-    /// Far above the rows, φ is a ramp, a parabola or a step.
+    /// For variances far above the range of the table, φ acts like a ramp, a parabola or a step.
     #[test]
     fn large_arguments_see_a_power() {
         use std::f64::consts::PI;

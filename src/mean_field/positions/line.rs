@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::cubic::{Stencil, cell, stencil};
 
-/// The coordinate of positions: a logarithm of distances.
+/// The coordinate of positions: the logarithm of a ratio of two distances.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Measure {
     /// Distances from both ends of a sequence.

@@ -110,7 +110,7 @@ fn cloned_blocks_are_copies() {
     assert_eq!((&report["grade"], findings(&report, "deviation").len()), (&Value::Null, 0));
     assert!(report["headline"].as_str().expect("text").starts_with("cannot be trusted"), "{}", report["headline"]);
     let caveats = report["prediction"]["caveats"].to_string();
-    assert!(caveats.contains("takes as independent"), "{caveats}");
+    assert!(caveats.contains("assumes that they are independent"), "{caveats}");
     assert_eq!(status(&folder, &["--fail-on", "copies"]), Some(1));
 }
 

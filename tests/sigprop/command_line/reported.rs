@@ -112,7 +112,8 @@ fn factors_of_scores_decide_how_many_tokens_are_attended_to() {
         );
         let report = described(&keys, &["--scheme", "normal:0.0625"]);
         let findings = report["verdict"]["findings"].as_array().expect("a list");
-        let attended = format!("a query looks at {measured} of 64 tokens at blocks.0.attention.heads");
+        let attended =
+            format!("a query attends to {measured} tokens, of 64 with flat weights, at blocks.0.attention.heads");
         assert!(findings.iter().any(|of| of["text"].as_str().expect("a text").contains(&attended)), "{findings:?}");
     }
 }
