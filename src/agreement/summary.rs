@@ -17,7 +17,7 @@ pub struct Fit {
     pub count: usize,
     /// R² of the logarithms; positive quantities only.
     pub r2_log: Option<f64>,
-    /// R² of the values, correlations as covariances; `None` where a value is beyond f64.
+    /// R² of the values, where correlations enter as covariances; `None` if a value is beyond f64.
     pub r2_linear: Option<f64>,
     /// Median of |relative error|, nearest rank: the smallest value that half of all do not exceed.
     pub p50: Option<f64>,
@@ -31,7 +31,7 @@ pub struct Fit {
     /// Number of cells with a |relative error| above 5 % and |z| above 5, or above the quantile of Student's t that
     /// replaces 5.
     pub off: usize,
-    /// ln of largest over smallest observed value. A narrow range makes R² mostly noise.
+    /// ln of the ratio of the largest to the smallest observed value. A narrow range makes R² mostly noise.
     pub ln_range: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ pub struct Fit {
 pub struct Summary {
     /// The agreement of every quantity that is present.
     pub quantities: Vec<(Compared, Fit)>,
-    /// variance and grad_variance as one set, with one common average.
+    /// The agreement of variance and grad_variance as one set, with one common average.
     pub pooled: Fit,
 }
 
@@ -84,7 +84,8 @@ fn is_off(row: &Comparison, far: &mut Bounds) -> bool {
     row.relative_error.is_some_and(|error| error.abs() > OFF.0) && far.hold(row) == Some(false)
 }
 
-/// 1 − SSE/SST of pairs (predicted, observed); `None` for a constant, and beyond f64.
+/// Returns R² = 1 − SSE/SST of pairs (predicted, observed); `None` if the observed values are constant or a sum exceeds
+/// f64.
 fn r_squared(pairs: &[[f64; 2]]) -> Option<f64> {
     let average = pairs.iter().map(|[_, observed]| observed).sum::<f64>() / pairs.len() as f64;
     let square_sum = |deviation: &dyn Fn(&[f64; 2]) -> f64| pairs.iter().map(|pair| deviation(pair).powi(2)).sum();

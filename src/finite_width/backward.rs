@@ -79,7 +79,7 @@ impl Conditional {
     /// Increases the response of the cosine to the part of r_ab that two tokens do not share with all others. The
     /// expectation of the cosine times r_ab grows by `more`; the added slope is limited by `most`.
     pub(crate) fn add_pair_slope(&mut self, stream: usize, [more, most]: [f64; 2], fluctuations: &Fluctuations) {
-        /// The fraction of the variance of r_ab below which that part counts as rounding.
+        /// The part counts as rounding if it is below this fraction of the variance of r_ab.
         const NOTHING: f64 = 1e-6;
         let covariance = fluctuations.of(stream);
         let directions = [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)];
@@ -118,14 +118,14 @@ impl Conditional {
         (own, of_cosine)
     }
 
-    /// Returns ∇H and ∇κ by the variables of one stream.
+    /// Returns ∇H and ∇κ, the gradients with respect to the variables of one stream.
     pub(crate) fn responses(&self, stream: usize) -> [Vector; 2] {
         [self.ln_own.gradient[stream], self.cosine.gradient[stream]]
     }
 
     /// Returns the sum of uncorrelated gradients and the share of each. `levels` are their ln E |g|² at infinite width.
     pub(crate) fn sum(parts: &[&Self], levels: &[f64]) -> (Self, Vec<f64>) {
-        /// The fraction of the largest part below which a part is only rounding and does not count.
+        /// A part counts as rounding and is left out if it is below this fraction of the largest part.
         const NOTHING: f64 = 1e-9;
         let largest = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if largest == f64::NEG_INFINITY {

@@ -28,11 +28,11 @@ pub(crate) struct Stencil {
 pub(crate) struct Derivatives {
     pub(crate) value: f64,
     pub(crate) first: Vec<f64>,
-    /// The second derivatives by variables i and j ≤ i, row by row.
+    /// The second derivatives with respect to variables i and j ≤ i, row by row.
     second: Vec<f64>,
 }
 
-/// Returns the index of the second derivative by variables i and j ≤ i.
+/// Returns the index of the second derivative with respect to variables i and j ≤ i.
 fn lower(i: usize, j: usize) -> usize {
     i * (i + 1) / 2 + j
 }
@@ -86,7 +86,7 @@ impl Stencil {
 }
 
 impl Derivatives {
-    /// Returns the second derivative by two variables.
+    /// Returns the second derivative with respect to two variables.
     pub(crate) fn second(&self, i: usize, j: usize) -> f64 {
         self.second[lower(i.max(j), i.min(j))]
     }
@@ -130,7 +130,7 @@ mod tests {
             for i in 0..3 {
                 assert!((found.first[i] - first[i]).abs() < 1e-5, "{r} {i}: {} {}", found.first[i], first[i]);
                 for j in 0..=i {
-                    // Rounding errors grow by 1/(1 − r²) with every derivative by the correlation.
+                    // Rounding errors grow by 1/(1 − r²) with every derivative with respect to the correlation.
                     let scale = [i, j].iter().filter(|&&by| by == 2).map(|_| 1.0 - r * r).product::<f64>();
                     let (got, expected) = (found.second(i, j), second[lower(i, j)]);
                     assert!((got - expected).abs() * scale < 1e-5, "{r} {i} {j}: {got} {expected}");

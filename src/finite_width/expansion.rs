@@ -355,7 +355,7 @@ impl Expansion {
         let before = self.fluctuations.clone();
         let (map, gains) = map(&self.means_of(slots));
         let leading = map.leading;
-        // The derivative of u of a sum by u of a part is the share of the part.
+        // The derivative of u of a sum with respect to u of a part is the share of the part.
         let shares: Vec<f64> = map.jacobians.iter().map(|of_part| of_part[(U_A, U_A)]).collect();
         let step = self.fluctuations.map(slots, map);
         let r = leading + self.means(slots[0])[1];

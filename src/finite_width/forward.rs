@@ -45,14 +45,15 @@ pub(crate) fn average() -> Matrix {
     average
 }
 
-/// A linear map of the variables of all live streams, with the second derivatives of the output stream by its inputs.
+/// A linear map of the variables of all live streams, with the second derivatives of the output stream with respect to
+/// its inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     /// The slots of the input streams. The output takes the first of them.
     pub(crate) parts: SmallVec<[usize; 2]>,
-    /// The derivatives of the output variables by the variables of each input stream.
+    /// The derivatives of the output variables with respect to the variables of each input stream.
     pub(crate) blocks: SmallVec<[Matrix; 1]>,
-    /// The second derivatives of the output variables by the input variables.
+    /// The second derivatives of the output variables with respect to the input variables.
     pub(crate) hessians: Hessians,
     /// ½ H:S, the mean of the output less f at E y.
     pub(crate) bent: Vector,
@@ -165,7 +166,7 @@ fn consistency_shift(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector
 }
 
 impl Step {
-    /// Returns the derivatives of the output variables by the variables of one input stream.
+    /// Returns the derivatives of the output variables with respect to the variables of one input stream.
     pub(crate) fn part(&self, part: usize) -> Matrix {
         let index = self.parts.iter().position(|&of| of == part).expect("it is a part");
         self.blocks[index]

@@ -2,10 +2,10 @@
 //! fluctuations.
 //!
 //! W is the covariance of the levels (mean_a |g_a|², mean_{a≠b} g_a·g_b)/E |g_a|² that the variables U and R of signals
-//! do not explain. A is the derivative of both levels by U and R of all streams (`answers`). Noise of signals of
-//! covariance Q adds A Q Aᵀ to W, and entries of gradients add theirs. Where a component makes both kinds of noise,
-//! their covariance adds too. The variance of ln mean |g_a|² at a site is the first entry of W + A S Aᵀ; its root is
-//! the ± of a gradient.
+//! do not explain. A is the derivative of both levels with respect to U and R of all streams (`answers`). Noise of
+//! signals of covariance Q adds A Q Aᵀ to W, and entries of gradients add theirs. Where a component makes both kinds of
+//! noise, their covariance adds too. The variance of ln mean |g_a|² at a site is the first entry of W + A S Aᵀ; its
+//! root is the ± of a gradient.
 
 use nalgebra::{DMatrix, Matrix2};
 
@@ -78,7 +78,7 @@ impl Both {
         self.given.cosine.value
     }
 
-    /// Returns the derivatives of both levels by U and R of all streams.
+    /// Returns the derivatives of both levels with respect to U and R of all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
         let of_all = |gradient: &Vectors| -> Vec<f64> {
             let of_stream = |r: &Vector| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
@@ -113,7 +113,7 @@ impl Gradients {
         moments.fixed_view::<2, 2>(U, U).into()
     }
 
-    /// Returns A: the derivatives of the levels of all gradients by U and R of all streams.
+    /// Returns A: the derivatives of the levels of all gradients with respect to U and R of all streams.
     fn answers(&self) -> DMatrix<f64> {
         let rows: Vec<Vec<f64>> = self.of.iter().flat_map(Both::answers).collect();
         DMatrix::from_fn(rows.len(), 2 * self.of.len(), |row, column| rows[row][column])

@@ -24,12 +24,12 @@ pub(crate) struct Map {
     pub(crate) moved: [f64; 2],
     /// The correlation r of the output at infinite width.
     pub(crate) leading: f64,
-    /// First derivatives by the variables of every input stream.
+    /// First derivatives with respect to the variables of every input stream.
     pub(crate) jacobians: SmallVec<[Matrix; 1]>,
     pub(crate) hessians: Hessians,
 }
 
-/// A second derivative of one output variable by two input variables.
+/// A second derivative of one output variable with respect to two input variables.
 #[derive(Clone, Copy, Debug)]
 struct Second {
     /// The output variable.
@@ -144,7 +144,8 @@ impl Tagged {
         Signal { means: x.mean.map(mean), ..Signal::centred(x.width, Kernel { ln_unit: x.ln_unit, ..kernel }) }
     }
 
-    /// Returns the derivatives of a function of the pairs by the variables of the streams, at these points.
+    /// Returns the derivatives of a function of the pairs with respect to the variables of the streams, at these
+    /// points.
     fn derivatives(&self, about: &[ExpansionPoint<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
         let unit_of = |variable: usize| match variable % PAIR {
             R_AB => unit(correlation(about[variable / PAIR])),
@@ -240,7 +241,7 @@ impl Map {
     /// z = x − mean_a x, without changes of the length of all tokens. Σ_a y_a = 0.
     pub(crate) fn batch_norm(leading: f64, r: f64, length: f64) -> Self {
         let rest = length - 1.0;
-        // The derivatives of all output variables by one input variable.
+        // The derivatives of all output variables with respect to one input variable.
         let moves = |by: usize| {
             let x: [f64; VARIABLES] = std::array::from_fn(|of| f64::from(u8::from(of == by)));
             let with_others = |own: f64, row: f64| 0.5 * r * (own + x[U]) + row;
@@ -366,7 +367,8 @@ mod tests {
         }
     }
 
-    /// In a sum of six parts, the derivatives of u and r of the sum by u and r of a part are the share of the part.
+    /// In a sum of six parts, the derivatives of u and r of the sum with respect to u and r of a part are the share of
+    /// the part.
     #[test]
     fn sums_of_any_number_of_parts_have_shares() {
         let scales = [0.3, 0.5, 0.7, 0.2, 0.4, 0.6];

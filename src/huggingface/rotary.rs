@@ -17,17 +17,17 @@ pub(super) struct Rotation {
     /// The share of the features of a head that are rotated.
     pub(super) share: f64,
     pub(super) base: f64,
-    /// The rotation in blocks with a window; `None` if it is as in the others.
+    /// The rotation in blocks with a window; `None` if it is that of the other blocks.
     pub(super) window: Option<WindowRotation>,
 }
 
 /// The rotation in blocks with a window.
 #[derive(Clone, Copy)]
 pub(super) struct WindowRotation {
-    /// The key of their base.
+    /// The key of the config that gives the base in these blocks.
     pub(super) key: &'static str,
     pub(super) base: f64,
-    /// True if `rope_scaling` applies to their frequencies, too.
+    /// True if `rope_scaling` applies to the frequencies in these blocks, too.
     pub(super) scaled: bool,
 }
 

@@ -198,7 +198,7 @@ impl Adapter {
         })
     }
 
-    /// Adds the products to the tensors of the base model.
+    /// Adds the product c B A of every pair to the weight of its module in the base model.
     pub fn merge_into(&self, base: &mut Checkpoint) -> Result<(), CheckpointError> {
         for Pair { module, a, b, scaling, is_table } in &self.pairs {
             let name = format!("{module}.weight");

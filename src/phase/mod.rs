@@ -38,7 +38,7 @@ use knob::Knob;
 /// A place on a map.
 pub type Place = [f64; 2];
 
-/// Predictions over two numbers of a network.
+/// A map: predictions of a network while two of its numbers vary, and the edges of its failures.
 #[derive(Clone, Debug)]
 pub struct Phase {
     /// The numbers that are varied: x, y.
@@ -90,7 +90,7 @@ impl Point {
 /// The reason why there is no map.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PhaseError {
-    /// There is no number of that name to vary.
+    /// There is no number of that name that can be varied.
     #[error(
         "nothing called {got:?} can be varied{}; with this scheme there are {known}",
         nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
@@ -133,7 +133,7 @@ pub enum PhaseError {
     Cancelled,
 }
 
-/// Predicts a network over two of its numbers. `done` is called after every cell.
+/// Predicts a network while two of its numbers vary. `done` is called after every cell.
 ///
 /// ```
 /// use sigprop::{architecture::Architecture, compare::Setting, phase, schemes::Scheme};

@@ -217,9 +217,10 @@ impl From<Sites> for Options {
 
 /// Predicts all moments of all sites of a stack, forward and backward.
 ///
-/// Positions differ because of a mask, scores that depend on positions, or several streams. Some of them then represent
-/// all ([`Followed`]). Where ids are given, every pair of positions is followed, for one sequence after the other.
-/// Where stochastic depth drops branches that are much of the stream, up to 64 passes are averaged.
+/// Where positions differ, because of a mask, of scores that depend on positions or of several streams, some positions
+/// represent all ([`Followed`]). Where ids are given, every pair of positions is followed, in one sequence after the
+/// other. Where stochastic depth drops branches that contribute much to the stream, the result is an average over up to
+/// 64 passes with different masks.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     predict_seeded(stack, options.into(), None, &|| ())
 }

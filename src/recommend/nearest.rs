@@ -18,8 +18,9 @@ pub struct Nearest {
     pub distance: f64,
 }
 
-/// The scheme whose numbers are nearest to those of `stack`. The search follows signals at infinite width; the distance
-/// is reported in the theory of the setting.
+/// Returns the scheme whose numbers are nearest to those of `stack`; `None` if there is none to compare. In the search,
+/// schemes that depend on the signal follow it at infinite width. The distance of the result is that in the theory of
+/// the setting.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let wide = Setting { options: Options { theory: Theory::MeanField, ..setting.options }, ..setting.clone() };
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());

@@ -14,10 +14,10 @@ use crate::verdict::{Failure, Grade, Verdict};
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
-/// The largest number of rows that are shown.
+/// The largest number of rows of the map that are shown.
 const ROWS: usize = 40;
 
-/// The largest number of vertices of an edge that the table shows.
+/// The largest number of vertices that the table shows for each edge.
 const SHOWN: usize = 8;
 
 /// Returns the letter of a failure.

@@ -2,10 +2,10 @@
 //!
 //! # Rule
 //!
-//! A variance that grows by more than ×100 over the deeper half of the blocks explodes. A signal fails where it grows by more
-//! than ×10⁴. Gradients fail where they grow by ×100 more than the signal, of which ×10⁴ count at most. The reason: a small
-//! relative change of the signal grows by the ratio of both, and beyond ×100 a step changes the whole output (chaos).
-//! Signals and gradients that grow equally are merely large, and an optimiser copes with that.
+//! A variance that grows by more than ×100 over the deeper half of the blocks explodes. A signal fails where it grows
+//! by more than ×10⁴. Gradients fail where they grow by ×100 more than the signal, whose growth counts up to ×10⁴. The
+//! reason: a small relative change of the signal grows by the ratio of both, and beyond ×100 a step changes the whole
+//! output (chaos). Signals and gradients that grow equally are merely large, and an optimiser copes with that.
 //!
 //! # Source
 //!
@@ -15,28 +15,29 @@ use sigprop_stack::Quantity;
 
 use super::{Finding, Kind, Profile, Severity, factor};
 
-/// Exponential: the deeper half of the blocks alone multiplies the variance by more than this (or its
-/// inverse). An exponential that does so spans at least the square of it, 10⁴, over the whole
-/// stack; a power law would need an exponent above 6, and a jump at the input does not count.
+/// A trend is exponential if the deeper half of the blocks alone multiplies or divides the variance by more than this.
+/// An exponential function that does so spans at least the square of it, 10⁴, over the whole stack. A power law would
+/// need an exponent above 6, and a jump at the input does not count.
 const EXPONENTIAL_FACTOR: f64 = 100.0;
 
-/// A signal that explodes by less than this over the deeper half is too large, no more.
+/// An exploding signal fails if it grows by more than this over the deeper half; otherwise it gets a warning. Gradients
+/// may grow with the signal up to this factor.
 const LARGEST_FACTOR: f64 = 1e4;
 
-/// A gradient that vanishes by less than this over the deeper half is absorbed by an adaptive optimiser: norms within 10⁴, so that gradients
-/// of usual entries, 10⁻⁴, do not fall to the usual ε of Adam, 10⁻⁸.
+/// An adaptive optimiser absorbs the decay of a vanishing gradient that falls by less than this over the deeper half.
+/// Its norms then stay within 10⁴, so that entries of the usual size, 10⁻⁴, do not fall to the usual ε of Adam, 10⁻⁸.
 const ABSORBED_FACTOR: f64 = 1e8;
 
-/// Worth a notice: the factor over the whole stack.
+/// The factor over the whole stack above which growth or decay is worth a notice.
 const NOTABLE_FACTOR: f64 = 100.0;
 
-/// Worth a warning: norms differ by more than ×100.
+/// The factor over the whole stack above which growth or decay is worth a warning: norms differ by more than ×100.
 const CARE_FACTOR: f64 = 1e4;
 
-/// Flat: the factor over the whole stack stays below this.
+/// A course is flat if its factor over the whole stack is below this.
 const FLAT_FACTOR: f64 = 1.1;
 
-/// Linear: at half depth the value is the average of both ends, within this share of their difference.
+/// A course is linear if its value at half depth is the average of both ends, within this share of their difference.
 const LINEAR_TOLERANCE: f64 = 0.1;
 
 /// The behaviour of a variance over the depth of a stack.
@@ -69,7 +70,7 @@ impl Trend {
         }
     }
 
-    /// The verb for a direction: "forward explodes".
+    /// The verb that follows the name of a direction: "forward explodes".
     pub(super) fn verb(self) -> &'static str {
         match self {
             Self::Healthy => "is healthy",
@@ -102,7 +103,8 @@ impl Trend {
         }
     }
 
-    /// Returns the trend of a course without exact zeros; gradients are compared with the course of the signal.
+    /// Returns the severity of this trend for a course without exact zeros. If the course is that of gradients,
+    /// `signal` is that of the signal, with which it is compared.
     fn severity(self, course: &Course, signal: Option<&Course>) -> Severity {
         let (growth, largest) = match signal {
             Some(signal) => (course.deeper() - signal.deeper().min(LARGEST_FACTOR.ln()), EXPONENTIAL_FACTOR),
@@ -240,8 +242,8 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     })
 }
 
-/// The finding for gradients that are zero after the head: a head that starts at zero learns in the first step, and then lets
-/// them through.
+/// The finding for gradients that are zero after the head: a head that starts at zero learns in the first step and then
+/// lets them through.
 fn waiting(block: Option<i64>) -> Finding {
     Finding {
         kind: Kind::Backward(Trend::Vanishes),

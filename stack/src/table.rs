@@ -17,7 +17,7 @@ pub enum Quantity {
     GradVariance,
     /// E over ordered pairs of tokens of g_a g_b, over the gradient variance.
     GradTokenCorrelation,
-    /// E x² − mean² at the first position, with the mean of that position.
+    /// E x² − mean² at the first position, where the mean is also that of this position.
     VarianceFirst,
     /// E x² − mean² at the last position.
     VarianceLast,

@@ -29,13 +29,13 @@ macro_rules! averages {
 }
 
 averages! {
-    /// E S and its first and second derivative by Q_aa.
+    /// E S and its first and second derivative with respect to Q_aa.
     s, s_a, s_aa,
-    /// E T and its first and second derivative by Q_aa.
+    /// E T and its first and second derivative with respect to Q_aa.
     t, t_a, t_aa,
     /// The effect of kurtosis on E S and E T: covariances with Σ (z⁴ − 6z² + 3).
     s_kurtosis, t_kurtosis,
-    /// E X, its derivatives by Q_aa (a), Q_cc (c) and Q_ac (r), and the effect of kurtosis.
+    /// E X, its derivatives with respect to Q_aa (a), Q_cc (c) and Q_ac (r), and the effect of kurtosis.
     x, x_a, x_r, x_aa, x_ac, x_ar, x_rr, x_kurtosis,
     /// E T', its derivatives, and the effect of kurtosis.
     tt, tt_a, tt_r, tt_aa, tt_ac, tt_ar, tt_rr, tt_kurtosis,
@@ -43,11 +43,11 @@ averages! {
     ss, sc, sx, xx, st, xt, s_tt,
     /// U = |J z|²; Σ_b (J²)_bb z_b²; Σ_b (J_bb)².
     u, squares, diagonal,
-    /// E m² − Σ A²z² and its derivative by Q_aa; E Σ A z² − 1; E Σ A²z².
+    /// E m² − Σ A²z² and its derivative with respect to Q_aa; E Σ A z² − 1; E Σ A²z².
     pull, pull_a, longer, longer_square,
     /// E Σ A r² − 2: `longer` summed over both whitened scores z_i of a key, r² = Σ_i z_i².
     longer_other,
-    /// Σ_i A·z_i C·z_i − Σ AC r², its derivatives by Q_aa and Q_ac, its covariance with X; Σ AC r².
+    /// Σ_i A·z_i C·z_i − Σ AC r², its derivatives with respect to Q_aa and Q_ac, its covariance with X; Σ AC r².
     pull_pair, pull_pair_a, pull_pair_r, x_pull, longer_pair,
     /// Σ_i z_i·J_aJ_c z_i − Σ (J_aJ_c)_bb r²; Σ (J_aJ_c)_bb r²; Σ J_a,bb J_c,bb.
     u_pair, squares_pair, diagonal_pair,

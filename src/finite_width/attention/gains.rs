@@ -80,7 +80,7 @@ impl Queries {
         Self(std::array::from_fn(|index| self.0[index] + other.0[index]))
     }
 
-    /// Returns the covariance of two functions of Q with these derivatives by Q_aa, Q_cc and Q_ac.
+    /// Returns the covariance of two functions of Q with these derivatives with respect to Q_aa, Q_cc and Q_ac.
     fn covariance(self, [a, c, r]: [f64; 3], [a2, c2, r2]: [f64; 3]) -> f64 {
         let Self([own, both, with, pair]) = self;
         own * (a * a2 + c * c2) + both * (a * c2 + c * a2) + with * ((a + c) * r2 + r * (a2 + c2)) + pair * r * r2
@@ -107,14 +107,14 @@ pub(crate) struct RowCovariances {
 }
 
 impl Inputs {
-    /// Returns the derivatives of A·(I + ε)A by Q_aa, and of A·(I + ε)C by Q_aa and Q_ac. Rows prefer keys that are
-    /// similar, which adds the terms of γ.
+    /// Returns the derivatives of A·(I + ε)A with respect to Q_aa, and of A·(I + ε)C with respect to Q_aa and Q_ac.
+    /// Rows prefer keys that are similar, which adds the terms of γ.
     fn slopes(&self, of: &Averages) -> [f64; 3] {
         let gamma = self.gamma;
         [of.s_a + gamma * of.pull_a, of.x_a + gamma * of.pull_pair_a, of.x_r + gamma * of.pull_pair_r]
     }
 
-    /// Returns the derivative of A·(I + ε)C by Q_ac beyond infinite width.
+    /// Returns the derivative of A·(I + ε)C with respect to Q_ac beyond infinite width.
     pub(crate) fn row_slope(&self, of: &Averages) -> f64 {
         self.gamma * of.pull_pair_r
     }

@@ -61,7 +61,8 @@ pub(crate) struct Attending {
     inputs: Inputs,
     averages: Averages,
     paths: [Factors; 3],
-    /// Noise of the output beyond the map, from rows that are sharp by chance.
+    /// The noise that is added to the output of the map, because attention weights fluctuate from row to row: some rows
+    /// are sharp by chance.
     pub(crate) noise: Noise,
     heads: f64,
     /// (1 − R)/E z² of the output, in units of the values.
@@ -314,7 +315,7 @@ impl Factors {
 
     /// Corrects the factors from `bare` at infinite width to `by` at finite width, both in units of scores and values.
     fn correct(&mut self, bare: &Path, by: &Path) {
-        /// The fraction of the factor from |g_a|² to |g_x|² below which a factor counts as rounding.
+        /// A factor counts as rounding if it is at most this fraction of the factor from |g_a|² to |g_x|².
         const NOTHING: f64 = 1e-9;
         self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
         let (unit, own) = (self.unit, bare.own_own);

@@ -30,7 +30,7 @@ impl Names {
     }
 
     /// Returns the tensors of [`held`](Self::held) without names given by the user. Parameters for which a convention
-    /// has no name are called as in the stack.
+    /// has no name keep their name in the stack.
     pub(super) fn plain(&self, parameters: &[Parameter]) -> Vec<Held> {
         let Some(modules) = self.modules else { return self.of_the_stack(parameters) };
         let mut held = self.expanded(modules, parameters);

@@ -195,7 +195,7 @@ const fn centred_biased_norm(name: &'static str, ours: &'static [&'static str]) 
 pub struct Names {
     /// The convention of the names; `None` if it follows from the description of the network.
     convention: Option<&'static str>,
-    /// The modules; `None` if every parameter is called as in a stack.
+    /// The modules; `None` if every parameter has its name in the stack.
     modules: Option<Modules>,
     axes: Axes,
     head: HeadNames,

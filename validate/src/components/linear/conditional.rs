@@ -39,7 +39,7 @@ use crate::{
     vectorised::vectorised,
 };
 
-/// Share of the largest |x_a|² below which a direction counts as rounding, because inputs are f32.
+/// A direction counts as rounding, because inputs are f32, if its |x_a|² is at most this share of the largest one.
 const SMALLEST: f64 = 1e-11;
 
 /// Returns Y with the bias, and Q, whose rows beyond the rank of X are zero.
