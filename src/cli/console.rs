@@ -218,10 +218,7 @@ pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write
         let mark = paint.text(style(finding.severity), &format!("{mark:>2}"));
         write_indented(&format!("  {mark} "), 5, &finding.text, out)?;
     }
-    writeln!(
-        out,
-        "(The verdict describes the network at initialisation. The effect of an optimiser step: --first-update)"
-    )
+    writeln!(out, "(This describes the initialisation. The effect of a step: --first-update)")
 }
 
 fn style(severity: Severity) -> Style {

@@ -1,8 +1,10 @@
-//! Activation y = φ(x) of every entry, by the dual activation of φ ([`super::dual`]).
+//! Activation y = φ(x) of every entry, by the dual activation of φ ([`super::dual`]). G^y and G^x are the
+//! kernels E g_a g_b of the gradients at the output y and at the input x.
 //!
 //! ```text
-//! E y_a y_b = E φ(u) φ(v)      E y_a = E φ(u)      (u, v) Gaussian with the moments of (x_a, x_b)
-//! E g_a g_b at x = E g_a g_b at y E φ'(u) φ'(v)             E (g x)_a (g x)_b at x = E g_a g_b at y E φ'(u)u φ'(v)v
+//! forward    E y_a y_b = E φ(u) φ(v)      E y_a = E φ(u)        (u, v) Gaussian with the moments of (x_a, x_b)
+//! backward   G^x_ab = G^y_ab E φ'(u) φ'(v)
+//! gains      E (g x)_a (g x)_b = G^y_ab E φ'(u)u φ'(v)v      g: at x, for a norm right before φ
 //! ```
 //!
 //! Assumption: x has mean zero and is Gaussian, as after a linear map. Source: Cho & Saul 2009; Poole et al. 2016.

@@ -1,10 +1,11 @@
 //! BatchNorm: y_a = gain z_a √n/D for every feature, with z_a = x_a − mean_b x_b and D² = Σ_a z_a² + n ε over the n
-//! tokens of a batch.
+//! tokens of a batch. G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at the input x.
 //!
 //! ```text
-//! |z|² = q s,  s ~ χ²(n − 1),  q = E x_a² − E x_a x_b        h = |z|²/D²        E y_a² = gain² E h        E y_a y_b = −E y_a²/(n − 1)
-//! Σ_a E g_a² at x = gain² (E[n/D²] (Σ_a E g_a² − Σ_ab E g_a g_b/n) − E[(2 − h) h n/D²] Σ_ab E g_a g_b e_a e_b)       e = z/|z|
-//! E g_a g_b at x = −E g_a² at x/(n − 1)        in evaluation, E g_a g_b at x = gain² E[n/D²] E g_a g_b at y
+//! q = E x_a² − E x_a x_b        z_a = x_a − mean_b x_b        |z|² = q s,  s ~ χ²(n − 1)        D² = |z|² + n ε        h = |z|²/D²
+//! forward    E y_a² = gain² E h        E y_a y_b = −E y_a²/(n − 1)
+//! backward   Σ_a G^x_aa = gain² (E[n/D²] (Σ_a G^y_aa − Σ_ab G^y_ab/n) − E[(2 − h) h n/D²] Σ_ab E g_a g_b e_a e_b)        e = z/|z|, g: at y
+//!            G^x_ab = −G^x_aa/(n − 1)        in evaluation G^x_ab = gain² E[n/D²] G^y_ab
 //! ```
 //!
 //! E[n/D²] = n/((n − 3) q) for ε = 0. Where an activation follows, its derivative depends on e: see `activation`.

@@ -1,14 +1,15 @@
 //! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + b, where tokens outside the sequence are zero.
+//! G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at the input x.
 //!
 //! ```text
-//! E y_a y_c = n_in s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_b²
-//! E g_b g_d = n_out s² Σ_k E g_a g_c over the a, c whose tap k reads b and d: of neighbours b one in `stride`, of distances too
-//! E dW²     = Σ_ac E g_a g_c of the mean over k of E x x as above            E db² = Σ_ac E g_a g_c
+//! E y_a y_c = n_in s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_bias²
+//! G^x_bd    = n_out s² Σ_k G^y_ac over the a, c whose tap k reads b and d: of neighbours b one in `stride`, of distances too
+//! E dW²     = Σ_ac G^y_ac times the mean over k of E x x as above            E db² = Σ_ac G^y_ac
 //! ```
 //!
 //! Taps are independent, and the same tap of two outputs reads two inputs. Exchangeable tokens, such as the patches of
-//! an image, stay exchangeable: κ taps have L' = (L − κ)/stride + 1 outputs, and E g_b g_d = n_out s² κ L'(L' − 1)/(L
-//! (L − 1)) E g_a g_c.
+//! an image, stay exchangeable: κ taps have L' = (L − κ)/stride + 1 outputs, and G^x_bd = n_out s² κ L'(L' − 1)/(L
+//! (L − 1)) G^y_ac.
 //!
 //! Assumption: the gradient at an input is averaged over the place of the input between outputs. Source: the linear
 //! map, tap by tap.

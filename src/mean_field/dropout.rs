@@ -1,7 +1,7 @@
 //! Dropout: every entry is independently set to zero with probability p, and multiplied by 1/(1 − p) otherwise.
 //!
 //! ```text
-//! E y_a² = E x_a²/(1 − p)      E y_a y_b = E x_a x_b      E y_a = E x_a          gradients likewise
+//! forward    E y_a² = E x_a²/(1 − p)       E y_a y_b = E x_a x_b       E y_a = E x_a        gradients likewise
 //! ```
 //!
 //! Source: Srivastava et al. 2014; Kedia et al. 2024, appendix on dropout.

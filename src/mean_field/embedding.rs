@@ -1,8 +1,11 @@
 //! The start of a stream, and terms that are added to it later: embedding tables, positions, Gaussian vectors.
+//! The output is x, and G is the kernel E g_a g_b of the gradient at x.
 //!
 //! ```text
-//! E x_a² = s²      E x_a x_b = s² r_ab          r: 1 for tokens with the same id (a table of tokens) or in the same segment,
-//! E dW² = Σ_ab E g_a g_b r_ab/rows                 1 for all (a constant), 0 (learned positions), independent terms add up
+//! token      E x_a x_b = s² if both carry the same id, else 0        P(same id) = Σ p², exactly
+//! position   0                         segment   s² in the same segment        constant   s²
+//! sinusoid   ½ c² E_f cos (a − b) f over the frequencies f, of waves of scale c, for every pair of positions
+//! weights    E dW² = Σ_ab G_ab r_ab/rows, r_ab = E x_a x_b/s²: a row of a table collects the gradients of all positions that use it
 //! ```
 //!
 //! Sinusoidal waves of scale c have E e_a e_b = ½ c² E_f cos((a − b) f), and means. Every row of a table of positions

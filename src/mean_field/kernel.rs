@@ -1,8 +1,17 @@
 //! The kernel of a signal or of a gradient: second moments of single entries, averaged over networks.
 //!
 //! ```text
-//! K_aa = E x_a²      K_ab = E x_a x_b      x_a, x_b the same entry of two tokens a, b
+//! K_aa = E x_a² = own·e^ln_unit      K_ab = E x_a x_b = pairs·e^ln_unit      x_a, x_b: the same entry of tokens a, b
 //! ```
+//!
+//! `own` has a number per node, and `pairs` has a number per point of every class ([`super::positions`]):
+//!
+//! * a *node* is a position that is followed (others are interpolated), or a group of equivalent tokens;
+//! * a *point* is a pair of positions that is followed, or a pair of groups;
+//! * if ids are random, pairs with different ids are one *class* and pairs with the same id another; otherwise there is
+//!   one class.
+//!
+//! In a plain encoder all tokens are equivalent. It has one node, one point, and one class, or two if ids are random.
 //!
 //! At infinite width this *kernel* decides everything that follows: entries are independent and, after a linear map,
 //! jointly Gaussian. Entries of gradients have a kernel likewise. Source: Neal 1996; Lee et al. 2018 (NNGP); Poole
@@ -147,8 +156,8 @@ impl Kernel {
         self.with(self.ln_unit, less(&self.own), less(&self.pairs))
     }
 
-    /// Returns the doubly centred kernel: each token's average product with all others is subtracted. It gives the same
-    /// sums as the kernel with gradients that add up to zero over all tokens.
+    /// Returns the doubly centred kernel K_ab − k_a − k_b + k̄, where k_a is the mean of K_ab over b ≠ a, and k̄ is the
+    /// mean of k_a. Σ_ab G_ab K_ab stays the same for a gradient whose kernel has Σ_b G_ab = 0 for every a.
     pub(crate) fn doubly_centred(&self) -> Self {
         let positions = &self.positions;
         let others = (positions.length - 1.0).max(1.0);

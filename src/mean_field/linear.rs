@@ -1,12 +1,14 @@
 //! Linear map y = W x + b, the same for all tokens, with independent entries of variance s² and biases of variance
-//! s_bias².
+//! s_bias². G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at the input x.
 //!
 //! ```text
-//! E y_a y_b = n_in s² E x_a x_b + s_bias²           E g_a g_b at x = n_out s² E g_a g_b at y
-//! E dW² = Σ_ab E g_a g_b E x_a x_b               E db² = Σ_ab E g_a g_b
+//! forward    E y_a y_b = n_in s² E x_a x_b + s_bias²          mean 0
+//! backward   G^x_ab = n_out s² G^y_ab
+//! weights    E dW² = Σ_ab G^y_ab E x_a x_b                 E db² = Σ_ab G^y_ab
 //! ```
 //!
-//! Rows of a standardised weight add up to zero and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) + s_bias².
+//! Rows of a standardised weight add up to zero and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) +
+//! s_bias².
 //!
 //! Assumption: the gradient depends on W only through y, so that it is independent of W in the backward pass (Yang
 //! 2020).

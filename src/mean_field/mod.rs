@@ -1,12 +1,17 @@
 //! The infinitely wide network: how every component maps second moments, forward and backward.
 //!
-//! The state is E x_a x_b of single entries for all tokens a, b ([`kernel`]), at the positions that are followed
-//! ([`positions`]). Every component has one file, with formula, assumption, source, and code that reads like the
-//! formula; dW is dL/dW. Nothing here depends on finite width except [`steps`], whose formulas contain 1/n.
+//! The state is E x_a x_b of single entries for all tokens a, b ([`kernel`]). It is stored at the positions that are
+//! followed: one for every group of equivalent tokens, or some or all of the positions of a sequence ([`positions`]).
+//! Every component has one file, with formula, assumption, source, and code that reads like the formula. E dW² is
+//! E (dL/dW_ij)² of one entry of a weight, where the loss L is summed over the tokens of a sequence. Nothing here
+//! depends on finite width except [`steps`], whose formulas contain 1/n.
 //!
-//! Reading order along a block: [`kernel`], `norm`, `linear`, [`attention`] (`scores`, `head`, `everywhere`, `row`),
-//! [`softmax`], `sum`, `activation`, [`dual`]. Masks, rotations, repeated ids and slopes can wait (`masked`, `rotated`,
-//! `groups`, `repeats`, `slopes`).
+//! Reading order along a block: [`kernel`], [`component`], `norm`, `linear`, [`attention`] (`scores`, `seen`,
+//! `everywhere`, `head`, `row`), [`softmax`], `sum`, `activation`, [`dual`]. `src/predict/mean_field.rs` then applies
+//! components along a stack. For chains with a common input, `merge` returns the output of the component that they end
+//! in, `split` the gradients at their ends, and `join` the sum of the gradients that come back to the input.
+//!
+//! Masks, rotations, repeated ids and slopes can wait (`masked`, `rotated`, `groups`, `repeats`, `slopes`).
 
 mod activation;
 pub(crate) mod attention;

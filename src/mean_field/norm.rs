@@ -1,12 +1,16 @@
 //! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + b, where m = E x for LayerNorm and 0 for RMSNorm.
+//! Biases b have the variance s_bias². G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at
+//! the input x.
 //!
 //! ```text
-//! h_ab = E x_a x_b − m_a m_b            E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_bias²
-//! E g_a g_b at x = gain² E g_a g_b at y/√((h_aa + ε)(h_bb + ε))            E dgain² = Σ_ab E (g x̂)_a (g x̂)_b
+//! h_ab = E x_a x_b − m_a m_b
+//! forward    E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_bias²
+//! backward   G^x_ab = gain² G^y_ab/√((h_aa + ε)(h_bb + ε))
+//! gains      E dgain² = Σ_ab E (g x̂)_a (g x̂)_b            x̂: y before gain and bias, g: at y
 //! ```
 //!
 //! A norm removes the parts of a gradient along x and along (1, …, 1). They are of order 1/width and neglected here. x̂
-//! is y before gain and bias. Its product with g has the moments E g_a g_b E x̂_a x̂_b, unless an activation follows,
+//! is y before gain and bias. Its product with g has the moments G^y_ab E x̂_a x̂_b, unless an activation follows,
 //! whose derivative depends on x̂: [`super::activation`].
 //!
 //! Assumption: averages over features are expectations. Source: Kedia et al. 2024, appendix on layer normalisation.

@@ -1,7 +1,9 @@
 //! Product y = Π_i f_i(x), entry by entry, of factors with independent weights, as in gated feed-forward networks.
+//! G^y and G^i are the kernels E g_a g_b of the gradients at the output y and at the factor f_i.
 //!
 //! ```text
-//! E y_a y_b = Π_i E f_ia f_ib      E y_a = Π_i E f_ia          E g_ia g_ib = E g_a g_b Π_j≠i E f_ja f_jb
+//! forward    E y_a y_b = E f_a f_b · E h_a h_b          E y_a = E f_a · E h_a
+//! backward   G^f_ab = G^y_ab E h_a h_b      at the factor f; at h likewise
 //! ```
 //!
 //! Source: independence; Shazeer 2020 for the networks.

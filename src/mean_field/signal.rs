@@ -13,12 +13,12 @@ pub(crate) struct Signal {
     pub(crate) width: f64,
     /// E x_a x_b.
     pub(crate) kernel: Kernel,
-    /// E x at every node, in units of the root of the kernel's unit; `None` if all means are zero.
+    /// E x at every node, in units of e^(ln_unit/2) of the kernel; `None` if all means are zero.
     pub(crate) means: Option<Few<f64>>,
     /// The rotation of queries and keys, if there is one. The kernel is that before the rotation.
     pub(crate) rotation: Option<Rotation>,
-    /// After a BatchNorm, the degrees of freedom of the length of a feature over all tokens; `None` elsewhere. The norm
-    /// has fixed this length, so that only the direction is random.
+    /// After a BatchNorm over n tokens, the degrees of freedom n − 1 of the length of a feature over all tokens; `None`
+    /// elsewhere. The norm has fixed this length, so that only the direction is random.
     pub(crate) length_lost: Option<f64>,
     /// The parts of queries and keys, if there are several.
     pub(crate) parts: Option<Arc<[Part]>>,
@@ -27,8 +27,9 @@ pub(crate) struct Signal {
 /// A part of the features of a signal.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// The share of the features that belong to this part, and the share of E x².
+    /// The share of the features that belong to this part.
     pub(crate) features: f64,
+    /// The share of Σ x² over all features that belongs to this part.
     pub(crate) squares: f64,
     pub(crate) rotation: Option<Rotation>,
 }

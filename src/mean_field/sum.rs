@@ -1,9 +1,9 @@
 //! Weighted sum y = Σ_i β_i m_i/(1 − p_i) f_i(x), such as a residual connection. With probability p_i, m_i is 0 for a
-//! whole sequence, otherwise 1.
+//! whole sequence, otherwise 1. G^y and G^i are the kernels E g_a g_b of the gradients at the output y and at f_i.
 //!
 //! ```text
-//! E y_a y_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_i≠j β_i β_j E f_ia E f_jb
-//! E g_a g_b at f_i = β_i²/(1 − p_i) E g_a g_b at y             at x the gradients of all branches are added, by `Gradient::sum`
+//! forward    E y_a y_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_i≠j β_i β_j E f_ia E f_jb
+//! backward   G^i_ab = β_i²/(1 − p_i) G^y_ab          at x the gradients of all branches add up
 //! ```
 //!
 //! Assumption: branches are uncorrelated except for their means, and so are their gradients (fresh weights in all but

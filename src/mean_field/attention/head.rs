@@ -67,8 +67,10 @@ impl Head {
         (own, pairs.collect())
     }
 
-    /// Returns the gradients at values through flat weights and through scores, and the gradient at keys, each up to a
-    /// factor.
+    /// Returns Wᵀ Γ W and C(K, Γ∘Q∘σ), the gradients at values through flat weights and through scores, and
+    /// C(V, Γ∘Q∘τ), the gradient at keys. The first and the third include the contributions of dropout masks.
+    /// `Attended::split` multiplies all three by the share of the heads and by n_heads/n_kv_heads, the second also by
+    /// v, and the third by scale² d_value E cap'².
     pub(super) fn back(&self, attention: &Attention, query: &Kernel, gamma: &Kernel) -> ([Kernel; 2], Turned) {
         let Self { back, rows, factors, .. } = self;
         // This is the elementwise product Γ∘Q; `sharp` adds the factors σ and τ of sharp rows.

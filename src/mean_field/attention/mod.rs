@@ -1,20 +1,35 @@
 //! Softmax attention z_a = Σ_b A_ab v_b, where A is the softmax of the scores s_ab = scale q_a·k_b over the keys that a
 //! mask allows query a to see.
 //!
-//! Scores are jointly Gaussian, Cov(s_ab, s_cd) = v Q_ac K_bd with v = scale² d_head and the kernels Q, K, V of
-//! queries, keys and values. The moments are of first order in the scores, around flat weights W, with factors s, σ, τ
-//! for sharp rows ([`super::softmax`]):
+//! Q, K and V are the kernels of queries, keys and values. Scores are jointly Gaussian, Cov(s_ab, s_cd) = v Q_ac K_bd
+//! with v = scale² d_head. The moments are of first order in the scores, around the flat weights W that the mask gives
+//! if all products q_a·k_b are zero. In the plain case all queries see all of L equivalent tokens, so that W_ab = 1/L.
+//! With v' = V_bb − V_bd and k' = K_bb − K_bd of two tokens b ≠ d the output is
 //!
 //! ```text
-//! E z_a z_c    = P_ac + v Q_ac D_ac σ_ac + v (Q_aa s_a X_ac + Q_cc s_c X_ca)      P = W V Wᵀ, D and X: [`everywhere`], [`masked`]
-//! E g_v g_v'   = Wᵀ Γ W + v C(K, Γ∘Q∘σ)          E g_k g_k' = scale² d_value C(V, Γ∘Q∘τ)
-//! E g_q g_q'   = scale² d_value Γ∘D∘τ          C(M, N)_bb' = Σ_ac N_ac W_ab W_cb' (M less its averages by row a and c)_bb'
+//! E z_a z_c = P + v Q_ac D σ = V_bd + v' S          S = E Σ_b A_ab A_cb = 1/L + v Q_ac k' (1 − 1/L)/L σ
+//! P = V_bd + v'/L      D = v' k' (1 − 1/L)/L      X = 0
 //! ```
 //!
-//! Γ is the kernel of the gradient at z, and ∘ is the elementwise product; g_v and g_v' are gradients of two tokens.
-//! The row of a query is like two rows of independent keys ([`row`]), which follow from D_aa and tr = Σ_b W_ab
-//! K_bb − (W K Wᵀ)_aa. Dropout of rate p on the weights adds p/(1 − p) of Σ A_ab² V_bb to own moments. Keys and values
-//! serve n_heads/n_kv_heads queries each.
+//! P averages the values with flat weights, D is the first order of the scores, and X comes from the shift of the mean
+//! weights, E A_ab = W_ab (1 + v Q_aa μ_ab). Sharp rows have the factors σ, τ and χ, all 1 for small scores
+//! ([`super::softmax`]). In general, where M^ac is a kernel M less its averages by the rows a and c of W:
+//!
+//! ```text
+//! M^ac_bd    = M_bd − (W M)_ad − (M Wᵀ)_bc + (W M Wᵀ)_ac
+//! P_ac       = (W V Wᵀ)_ac                          D_ac = Σ_bd W_ab W_cd K^ac_bd V_bd
+//! X_ac       = Σ_bd W_ab μ_ab W_cd V_bd             μ_ab = ½ (K^aa_bb − tr_a)      tr_a = Σ_b W_ab K_bb − (W K Wᵀ)_aa
+//! C(M, N)_bd = Σ_ac N_ac W_ab W_cd M^ac_bd
+//!
+//! E z_a z_c  = P_ac + v Q_ac D_ac σ_ac + v (Q_aa χ_a X_ac + Q_cc χ_c X_ca)
+//! G^v = Wᵀ Γ W + v C(K, Γ∘Q∘σ)      G^k = scale² d_value C(V, Γ∘Q∘τ)      G^q = scale² d_value Γ∘D∘τ
+//! ```
+//!
+//! Γ is the kernel of the gradient at z. G^q, G^k and G^v are the kernels of the gradients at queries, keys and values,
+//! and ∘ is the elementwise product. The sums are in [`everywhere`] if all queries see all keys, otherwise in
+//! [`masked`]. The row of a query is like two rows of independent keys ([`row`]), which follow from D_aa, tr_a and the
+//! same trace tr'_a of the values. Dropout of rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments.
+//! Keys and values serve n_heads/n_kv_heads queries each, whose gradients add up.
 //!
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
 

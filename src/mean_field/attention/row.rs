@@ -1,16 +1,16 @@
 //! The row of a query, whose keys have a part of their own and a part that near keys have in common.
 //!
-//! Let D_s, s and s' be D, tr and tr' of the smooth parts of keys and values alone. The row is like two rows of equal
-//! keys:
+//! Let tr and tr' be the tr_a of keys and of values ([`super`]). D_s, tr_s and tr'_s are D, tr and tr' of the smooth
+//! parts alone ([`super::smooth`]). The row is like two rows of n equal keys with scores of variance w:
 //!
 //! ```text
-//! own      n = 1 + (tr tr' − s s')/(D − D_s)      w = v Q_aa tr n/(n − 1)      which is n = Z_a where ids do not repeat
-//! smooth   n = 1 + s s'/D_s                       w = v Q_aa s n/(n − 1)
-//! D σ = (D − D_s) σ_own + D_s σ_smooth            D τ likewise, of a query and of pairs; ΣA² as the own row has it
+//! own      n = 1 + (tr tr' − tr_s tr'_s)/(D − D_s)      w = v Q_aa tr n/(n − 1)      n = Z_a if ids do not repeat
+//! smooth   n = 1 + tr_s tr'_s/D_s                       w = v Q_aa tr_s n/(n − 1)
+//! D σ = (D − D_s) σ_own + D_s σ_smooth                  D τ and D χ likewise; ΣA² as the own row has it
 //! ```
 //!
-//! Own parts alone are like k equal keys and a smooth part alone is like a few. Each row is exact in its limit of many
-//! keys.
+//! σ and τ are mixed in this way for a query and for pairs of queries. Own parts alone are like as many equal keys as
+//! are in view, and a smooth part alone is like a few. Each row is exact in its limit of many keys.
 //!
 //! Assumption: σ and τ of one part hardly depend on the other. Source: ours.
 
@@ -29,7 +29,7 @@ pub(super) struct Keys {
 struct SmoothKeys {
     /// n of every query.
     keys: Few<f64>,
-    /// s of every query.
+    /// tr_s of every query.
     trace: Few<f64>,
     /// D_s/D of every query.
     share: Few<f64>,
@@ -106,7 +106,7 @@ impl QueryRow {
         self.mixed(|row| row.passed)
     }
 
-    /// The factor on the shift of the mean row from the flat one.
+    /// χ, the factor on the shift of the mean row from flat weights.
     pub(super) fn shift(&self) -> f64 {
         self.mixed(|row| row.shift)
     }

@@ -18,9 +18,10 @@ use crate::quadrature::gaussian_nodes;
 /// The scores of an attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scores {
-    /// Var s per E q² E k².
+    /// v, which is Var s over E q² E k². It multiplies kernels, whose `ln_unit` contains the units of queries and keys.
     pub(super) factor: f64,
-    /// Var s per E q² E k², where these are in the units of both kernels.
+    /// v in the units of both kernels: Var s over the product of the numbers `own` of queries and keys. This is v times
+    /// e^(sum of both `ln_unit`).
     pub(crate) variance: f64,
     /// E cap'².
     pub(crate) slope: f64,

@@ -1,8 +1,7 @@
 //! Statistics of the keys and values in view of queries: P and X, which average values over the mean row, D and tr, and
-//! the number of keys.
+//! the number of keys. The header of [`super`] defines P, X, D and tr.
 //!
-//! D_ac = Σ_bd W_ab W_cd K̃_bd V_bd, where K̃ is K minus its averages by rows a and c. To first order, v Q_ac D_ac is
-//! the contribution of scores to E z_a z_c.
+//! To first order, v Q_ac D_ac is the contribution of scores to E z_a z_c.
 
 use super::groups::KeyGroups;
 use super::row::{Keys, QueryRow};

@@ -1,5 +1,5 @@
-//! Smooth parts of keys and of values, which near tokens have in common: D and tr ([`super::masked`]) with the own
-//! parts V_bb − lim V_bd set to zero.
+//! Smooth parts of keys and of values, which near tokens have in common: D_s, tr_s of keys and tr'_s of values. These
+//! are D, tr and tr' ([`super`]) with the own parts K_bb − lim K_bd and V_bb − lim V_bd for d → b set to zero.
 //!
 //! If ids are given, the excess covariance of tokens with the same id is subtracted first, because it is not smooth.
 //! Source: ours.
@@ -32,9 +32,9 @@ impl Moments {
 /// Statistics of the smooth parts in view of queries.
 pub(super) struct Smooth {
     pub(super) moments: Moments,
-    /// tr of keys.
+    /// tr_s of every query.
     pub(super) trace: Few<f64>,
-    /// D of smooth parts over D of all parts, at the points of a class of pairs.
+    /// D_s/D at the points of a class of pairs.
     pub(super) shares: Few<f64>,
 }
 

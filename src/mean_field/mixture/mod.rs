@@ -1,12 +1,13 @@
 //! Mixture of experts y = scale Σ_e w_e(x) f_e(x) over the experts with the largest scores s_e = r_e·x.
 //!
 //! The scores of two tokens are Gaussian with the correlation ρ of the tokens. An expert that serves both correlates
-//! their outputs:
+//! their outputs. G^y and G^s are the kernels E g_a g_c of the gradients at the output y and at a score. G^f is the
+//! sum of the kernels of the gradients at the outputs f_e of all experts.
 //!
 //! ```text
-//! E y_a y_c = scale² Ω(ρ) E f_a f_c             Ω(ρ) = E Σ_e w_ae w_ce
-//! E g_a g_c of all experts together: scale² Ω(ρ) E g_a g_c
-//! E g_sa g_sc = scale² J(ρ) n E f_a f_c E g_a g_c/n_experts          J(ρ) = E Σ_ef ∂w_ae/∂s_af ∂w_ce/∂s_cf, n features of f
+//! forward    E y_a y_c = scale² Ω(ρ) E f_a f_c          Ω(ρ) = E Σ_e w_ae w_ce, ρ the correlation of both tokens
+//! backward   all experts together: G^f_ac = scale² Ω(ρ) G^y_ac
+//!            router: G^s_ac = scale² J(ρ) n E f_a f_c G^y_ac/n_experts        J(ρ) = E Σ_ef ∂w_ae/∂s_af ∂w_ce/∂s_cf
 //! ```
 //!
 //! Ω and J are averages over samples of the scores from a fixed seed, at equidistant angles arccos ρ with linear

@@ -2,16 +2,26 @@
 //!
 //! ```text
 //! S2 = E ΣA²     S3 = E ΣA³     T = E (ΣA² − 2ΣA³ + (ΣA²)²)     (`overlaps.rs`: exact for every n and w)
-//! E Σ_b A_ab A_cb = 1/n + Σ_k W_k ρ^k      two rows whose scores have the correlation ρ: Σ W_k = S2 − 1/n, Σ k W_k = w T
-//! W_1 = w (1 − S2)²/(n − 1)                W_2 = ½ w² (1 − 3 S2 + 2 S3)² n/((n − 1)(n − 2))
+//! S(ρ) = E Σ_b A_ab A_cb = 1/n + Σ_j ω_j ρ^j      two rows a, c with the correlation ρ of their scores at each key
+//! Σ ω_j = S2 − 1/n      ω_1 = w (1 − S2)²/(n − 1)
+//! Σ j ω_j = w T         ω_2 = ½ w² (1 − 3 S2 + 2 S3)² n/((n − 1)(n − 2))
 //! ```
 //!
-//! To first order in w the overlap is 1/n + w (1 − 1/n)/n ρ. A row has factors on the term in w, all 1 for w → 0:
-//! σ(ρ) = f² + σ₂ρ + rρ^(k−1) for values, and for gradients τ(ρ) = f² + 2σ₂ρ + krρ^(k−1), the derivative of ρσ(ρ). All
-//! terms beyond W_2 are represented by one power with their sum and slope.
+//! To first order in w, S(ρ) = 1/n + w (1 − 1/n)/n ρ. Sharp rows have factors on the term in w, which are 1 for w → 0:
+//! σ for values, and τ for gradients, the derivative of ρσ(ρ).
 //!
-//! A row a of n keys and a row c of these and others, m in all, have the overlap 1/m, and factors on the term w
-//! (1 − 1/n)/m ρ:
+//! ```text
+//! σ(ρ) = (S(ρ) − 1/n)/(w (1 − 1/n)/n ρ) = f² + σ₂ρ + rρ^(k−1)      τ(ρ) = f² + 2σ₂ρ + krρ^(k−1)
+//! σ(1) = (S2 − 1/n)/(w (1 − 1/n)/n)                                τ(1) = T/((1 − 1/n)/n)
+//! f = (1 − S2)/(1 − 1/n)      σ₂ = (1 − 2/n) g²      g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n))
+//! ```
+//!
+//! The three terms are the first order of S in ρ, the second order, and all later orders as one power. f² and σ₂ are
+//! ω_1 and ω_2 over w (1 − 1/n)/n; r and k ≥ 3 follow from σ(1) and τ(1). The power is that of |ρ|. The shift of the
+//! mean row E A from flat weights has the factor χ = σ(1), but at most 1.
+//!
+//! A row a of n keys and a row c of these and others, m in all, have the overlap 1/m for w → 0, and factors on the term
+//! w (1 − 1/n)/m ρ:
 //!
 //! ```text
 //! f_a f_c in place of f²     σ₂ = (1 − 2/n) g_a g_c     σ_ac(1) = σ_a(1) (f_c/f_a)^p     τ_ac(1) = τ_a(1) (f_c/f_a)^q
@@ -44,13 +54,13 @@ pub(crate) struct SoftmaxRow {
     pub(crate) keys: f64,
     /// The variance of each score.
     pub(crate) variance: f64,
-    /// (S2 − 1/n)/(w (1 − 1/n)/n).
+    /// σ(1) = (S2 − 1/n)/(w (1 − 1/n)/n).
     pub(crate) squares: f64,
-    /// T/((1 − 1/n)/n).
+    /// τ(1) = T/((1 − 1/n)/n).
     pub(crate) passed: f64,
     /// `squares` and `passed` of single keys; they differ from the factors of a row where ids repeat.
     pub(crate) single_key: [f64; 2],
-    /// The factor on the shift of the mean row from flat: `squares` where that is below 1.
+    /// χ, the factor on the shift of the mean row from flat weights: `squares` where that is below 1, otherwise 1.
     pub(crate) shift: f64,
     /// f = (1 − S2)/(1 − 1/n).
     first: f64,
@@ -108,7 +118,7 @@ impl SoftmaxRow {
         [first + correlation * second + tail, first + correlation * second * 2.0 + tail * power]
     }
 
-    /// Returns W_2 of two rows over the first order.
+    /// Returns σ₂ of two rows.
     fn second(&self, other: &Self) -> f64 {
         let keys = if self.keys < other.keys { self.keys } else { other.keys };
         self.third * other.third * (-keys.recip() * 2.0 + 1.0).clamp(0.0, 1.0)

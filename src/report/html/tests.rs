@@ -143,7 +143,7 @@ fn every_rule_has_a_header() {
         assert!(html.starts_with("<p>") && !html.contains("//!") && !html.contains("[<code>"), "{}: {html}", rule.name);
     }
     let linear = ALL.iter().find(|rule| rule.name == "linear").expect("a rule").html();
-    for part in ["E y_a y_b = n_in s² E x_a x_b + s_b²", "Source: Kedia et al. 2024"] {
+    for part in ["E y_a y_b = n_in s² E x_a x_b + s_bias²", "Source: Kedia et al. 2024"] {
         assert!(linear.contains(part), "{linear}");
     }
 }
