@@ -169,8 +169,8 @@ impl Condition {
                 short(*networks)
             ),
             Self::SecondOrder(deviation) => format!(
-                "signals fluctuate strongly between networks (standard deviation of ln |x|² {}), and the expansion has second \
-                 order. Numbers may be off by a share of {}",
+                "signals fluctuate strongly between networks (standard deviation of ln |x|² {}), and the expansion is only of \
+                 second order. Numbers may be off by a share of {}",
                 short(*deviation),
                 short(deviation.powi(4) / 8.0)
             ),

@@ -132,7 +132,7 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "General")]
     color: ColorChoice,
 
-    /// Write only data and errors: no verdict, hints or progress on stderr.
+    /// Write only data and errors: no hints, notes or progress on stderr, and with -o or --format csv no verdict.
     #[arg(short, long, global = true, help_heading = "General")]
     quiet: bool,
 

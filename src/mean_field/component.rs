@@ -30,7 +30,8 @@ pub(crate) trait MeanField {
     fn weights<'a>(&'a self, x: &Signal, y: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)>;
 }
 
-/// A component with several inputs: the outputs of chains that share the input `x`.
+/// A component with several inputs: the outputs of chains that share the input `x`. Attention has
+/// [`Attended`](super::attention::Attended) instead, which keeps more for the backward pass.
 pub(crate) trait MeanFieldFan {
     /// Returns the output from the outputs of the `parts`.
     fn merge(&self, x: &Signal, parts: &[Arc<Signal>]) -> Signal;

@@ -112,7 +112,8 @@ impl Kernel {
         self
     }
 
-    /// Returns new products at all points: `of` of the point, the values of `ends` at both tokens, and the product.
+    /// Returns the values of `of` at all points. Its arguments are a point, the values of `ends` at both tokens, and the
+    /// product E x_a x_b.
     pub(crate) fn map_pairs(&self, ends: &[f64], mut of: impl FnMut(usize, [f64; 2], f64) -> f64) -> Few<f64> {
         let at = |(point, &product): (usize, &f64)| of(point, self.positions.ends(point, ends), product);
         self.pairs.iter().enumerate().map(at).collect()
@@ -174,7 +175,7 @@ impl Kernel {
         self.own.iter().all(|&own| own <= 0.0)
     }
 
-    /// Returns the kernel in a unit that keeps numbers near 1, where activations are tabulated.
+    /// Returns the kernel in another unit if its numbers are far from 1: activations are tabulated near 1.
     fn balanced(mut self) -> Self {
         const LARGE: f64 = 1e10;
         let largest = self.own.iter().copied().fold(0.0, f64::max);

@@ -22,7 +22,7 @@ use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::signal::Signal;
 
-/// Returns n s² of the entries of a weight, standardised or not, summed over `count` of them.
+/// Returns `count` times s², the variance of an entry of the weight, standardised or not.
 fn gain(linear: &Linear, count: usize) -> f64 {
     let variance = match linear.standardised {
         Some(length) => length * length / linear.fan_in as f64,

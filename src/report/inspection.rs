@@ -58,8 +58,11 @@ pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Res
         ]
     });
     plain_table(&header, rows, out)?;
-    writeln!(out, "(n: how many, of all blocks; z: the furthest from 0; σ₁: largest singular value over that of a")?;
-    writeln!(out, " random matrix, where it is largest; ! is not as the scheme draws it)")
+    writeln!(
+        out,
+        "(n: tensors of that name; z: largest deviation of std in standard errors; σ₁: largest singular value"
+    )?;
+    writeln!(out, " over that of a random matrix; !: differs from the scheme)")
 }
 
 /// Returns every reading in full.

@@ -24,7 +24,7 @@ pub(super) const ABOUT: About = About {
     name: "deepnorm",
     parameters: &[],
     rule: "skip_scale α, branch_scale 1; Xavier normal with gain β for values, attention output and the feed-forward \
-           network, gain 1 for queries and keys. One stack of N blocks: α = (2N)^(1/4), β = (8N)^(−1/4). Beside a \
+           network, gain 1 for queries and keys. One stack of N blocks: α = (2N)^(1/4), β = (8N)^(−1/4). With a \
            decoder of M blocks: α = 0.81 (N⁴M)^(1/16), β = 0.87 (N⁴M)^(−1/16). The decoder: α = (3M)^(1/4), \
            β = (12M)^(−1/4)",
     source: "Wang et al. 2022, DeepNet, figure 2; defined for post-norm",

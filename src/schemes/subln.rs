@@ -21,7 +21,7 @@ pub(super) const ABOUT: About = About {
     name: "subln",
     parameters: &[],
     rule: "Xavier normal with gain γ for values, attention output and the feed-forward network, gain 1 for queries, \
-           keys and cross-attention. One stack of N blocks: γ = √(ln 2N). Beside a decoder of M blocks: \
+           keys and cross-attention. One stack of N blocks: γ = √(ln 2N). With a decoder of M blocks: \
            γ = √(ln 3M · ln 2N / 3). The decoder: γ = √(ln 3M)",
     source: "Wang et al. 2022, Foundation Transformers (Magneto), figure 2; torchscale; for norm placement sub",
     touches: "all linear weights",

@@ -36,7 +36,7 @@ fn judged(attentions: &[AttentionRow]) -> impl Iterator<Item = &AttentionRow> {
 pub(super) fn judge(attentions: &[AttentionRow]) -> Option<Finding> {
     let AttentionRow { layer, site, attended, in_view, .. } = sharpest(attentions)?;
     let (tokens, seen) = (short(*attended), short(*in_view));
-    let what = format!("a query attends to {tokens} tokens, of {seen} with flat weights, at {site}");
+    let what = format!("a query attends to {tokens} tokens ({seen} if all scores were equal) at {site}");
     let collapsed = judged(attentions).filter(|row| row.attended < COLLAPSED).count();
     let (kind, severity, text, rule) = if 2 * collapsed > judged(attentions).count() {
         let rule = format!("effective number of attended tokens, 1/ΣA², below {COLLAPSED} in most attentions");

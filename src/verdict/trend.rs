@@ -227,6 +227,10 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     let what = match zero {
         Some(index) => format!("is exactly zero at {}", profile.rows[index].site),
         None if value.abs() < FLAT_FACTOR.ln() => format!("flat, ×{} over {blocks}", factor(value)),
+        // The trend is that of the deeper half, where all blocks together do the opposite.
+        None if trend != Trend::Healthy && course.deeper() * value < 0.0 => {
+            format!("×{} over the deeper half, ×{} over {blocks}", factor(course.deeper()), factor(value))
+        }
         None => {
             let rate = factor(value / n_blocks as f64);
             format!("×{rate} per block, ×{} over {blocks}{}", factor(value), course.shape())

@@ -6,9 +6,11 @@
 //! D = F − 2 N + M      X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M
 //! ```
 //!
-//! where V and K are the kernels of values and of keys, D is the first order of the scores, and X is the shift of the mean
-//! weights towards keys with a large E k² and away from keys that are like the others. For equivalent tokens, with v' =
-//! V_bb − V_bd and k' = K_bb − K_bd, these are P = V_bd + v'/L, D = v' k' (1 − 1/L)/L and X = 0.
+//! where V and K are the kernels of values and of keys. P is the average with flat weights, D is the first order in the
+//! scores, and X comes from the shift of the mean weights towards keys with a large E k² and away from keys that are
+//! correlated with the others. For equivalent tokens, with v' = V_bb − V_bd and k' = K_bb − K_bd, these are P = V_bd +
+//! v'/L, D = v' k' (1 − 1/L)/L and X = 0. In the code P is `flat`, D is `spread` and X is `shift`; C(M, N) and Γ are
+//! defined in the header of [`super`].
 //!
 //! Repeated ids change N and M: [`super::same_ids`]. The common part of all pairs cancels in all but P. It is subtracted
 //! first, because tokens may be almost copies of each other. Source: ours.
@@ -54,7 +56,8 @@ impl Side {
         Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
-    /// Returns C(M, N), where M is the kernel of this side; `other` is the other one of keys and values.
+    /// Returns C(M, `weights`) for the kernel M of this side. If this side is the keys, `other` is the values, and
+    /// vice versa.
     fn contracted(&self, weights: &Kernel, groups: Option<&GroupCorrection>, other: &Self) -> Kernel {
         let positions = &self.kernel.positions;
         let length = positions.length;
@@ -73,7 +76,7 @@ impl Side {
 }
 
 impl Everywhere {
-    /// Returns the averages over the mean row, the view of the queries, and the state for the backward pass.
+    /// Returns P and X, the statistics of the keys in view, and the state for the backward pass.
     pub(super) fn see(queries: &Kernel, key: &Kernel, value: &Kernel) -> (Mean, Seen, Self) {
         let positions = &key.positions;
         let length = positions.length;
@@ -94,7 +97,7 @@ impl Everywhere {
             Some((of_key, of_value)) => same_ids::groups([of_key, of_value], queries, (both, value.trace)),
             None => (KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)), [0.0; 2]),
         };
-        // F, N and M of the header, then D and X.
+        // These are F, N and M of the header, then D and X.
         let of_both = (squares + pairs) / (length * length);
         let of_rows = average(&|node| key.rows[node] * value.rows[node]) + ids_of_rows;
         let of_means = key.mean * value.mean + ids_of_means;
@@ -132,12 +135,12 @@ impl Everywhere {
         same_ids::with_ids(everywhere, Difference::new(gamma).as_ref())
     }
 
-    /// Returns C(K, N), from N.
+    /// Returns C(K, Γ∘Q∘σ), from `weights` = Γ∘Q∘σ.
     pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         self.key.contracted(weights, groups, &self.value)
     }
 
-    /// Returns C(V, N), from N and its own moments `masked` under dropout masks.
+    /// Returns C(V, Γ∘Q∘τ), from `weights` = Γ∘Q∘τ and its own moments `masked` under dropout masks.
     pub(super) fn at_keys(&self, weights: &Kernel, masked: &[f64], groups: Option<&GroupCorrection>) -> Turned {
         let mut kernel = self.value.contracted(weights, groups, &self.key);
         let length = kernel.positions.length;

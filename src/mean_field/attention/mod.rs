@@ -13,7 +13,7 @@
 //!
 //! P averages the values with flat weights, D is the first order of the scores, and X comes from the shift of the mean
 //! weights, E A_ab = W_ab (1 + v Q_aa μ_ab). Sharp rows have the factors σ, τ and χ, all 1 for small scores
-//! ([`super::softmax`]). In general, where M^ac is a kernel M less its averages by the rows a and c of W:
+//! ([`super::softmax`]). In general, let M^ac be a kernel M less its averages by the rows a and c of W:
 //!
 //! ```text
 //! M^ac_bd    = M_bd − (W M)_ad − (M Wᵀ)_bc + (W M Wᵀ)_ac

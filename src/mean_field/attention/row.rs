@@ -49,7 +49,7 @@ impl Keys {
         Self { own: own.keys(most), smooth: Some(smooth) }
     }
 
-    /// Returns the row of a query, from the variance of its scores per E k² and tr.
+    /// Returns the row of a query, from `score` = v Q_aa and `trace` = tr.
     pub(super) fn row(&self, node: usize, score: f64, trace: f64) -> QueryRow {
         let own = equal_keys(self.own[node], score, trace);
         let smooth = self.smooth.as_ref().filter(|of| of.share[node] > 0.0 && of.trace[node] > 0.0);
@@ -70,7 +70,7 @@ impl Keys {
     }
 }
 
-/// Returns a row of `keys` equal keys, from the variance of its scores per E k² and tr.
+/// Returns a row of `keys` equivalent keys, from `score` = v Q_aa and `trace` = tr.
 fn equal_keys(keys: f64, score: f64, trace: f64) -> SoftmaxRow {
     if keys <= 1.0 + 1e-9 || trace <= 0.0 {
         return SoftmaxRow::constant(keys);

@@ -47,10 +47,10 @@ pub(crate) use integrals::normal_nodes;
 pub(crate) use overlaps::overlaps;
 pub(crate) use table::cubic_of;
 
-/// Factors of a row of scores on the first order in w.
+/// The factors σ(1), τ(1) and χ of a row of scores, and the numbers from which σ(ρ) and τ(ρ) of two rows follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SoftmaxRow {
-    /// The number of equal scores that the row is like.
+    /// The number n of scores; if keys are not equivalent, the number of equivalent keys that the row is like.
     pub(crate) keys: f64,
     /// The variance of each score.
     pub(crate) variance: f64,

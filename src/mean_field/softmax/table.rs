@@ -15,7 +15,7 @@ pub(super) const STEPS: [f64; 2] = [0.5, 0.5];
 /// except where others are as large. At n = 1 no scores differ.
 const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 
-/// The logarithms of the four factors of a row, and the two powers.
+/// ln of σ(1), τ(1), f and g of a row, and the powers p and q.
 pub(super) type Factors = [f64; 6];
 
 /// Factors at the nodes of a grid.
