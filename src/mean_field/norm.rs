@@ -9,8 +9,8 @@
 //! gains      E dgain² = Σ_ab E (g x̂)_a (g x̂)_b            x̂: y before gain and bias, g: at y
 //! ```
 //!
-//! A norm removes the parts of a gradient along x and along (1, …, 1). They are of order 1/width and neglected here. The
-//! product g x̂ has the moments G^y_ab E x̂_a x̂_b, unless an activation follows, whose derivative depends on x̂:
+//! A norm removes the parts of a gradient along x and along (1, …, 1). They are of order 1/width and neglected here.
+//! The product g x̂ has the moments G^y_ab E x̂_a x̂_b, unless an activation follows, whose derivative depends on x̂:
 //! [`super::activation`].
 //!
 //! Assumption: averages over features are expectations. Source: Kedia et al. 2024, appendix on layer normalisation.

@@ -9,11 +9,11 @@
 //! where V and K are the kernels of values and of keys. P is the average with flat weights, D is the first order in the
 //! scores, and X comes from the shift of the mean weights towards keys with a large E k² and away from keys that are
 //! correlated with the others. For equivalent tokens, with v' = V_bb − V_bd and k' = K_bb − K_bd, these are P = V_bd +
-//! v'/L, D = v' k' (1 − 1/L)/L and X = 0. In the code P is `flat`, D is `spread` and X is `shift`; C(M, N) and Γ are
-//! defined in the header of [`super`].
+//! v'/L, D = v' k' (1 − 1/L)/L and X = 0. In the code P is `flat`, D is `spread` and X is `shift`. The header of
+//! [`super`] defines Γ and the function C of two kernels; M and N above are other numbers than in its definition.
 //!
-//! Repeated ids change N and M: [`super::same_ids`]. The common part of all pairs cancels in all but P. It is subtracted
-//! first, because tokens may be almost copies of each other. Source: ours.
+//! Repeated ids change N and M: [`super::same_ids`]. The common part of all pairs cancels in all but P. It is
+//! subtracted first, because tokens may be almost copies of each other. Source: ours.
 
 use super::groups::{GroupCorrection, KeyGroups};
 use super::row::Keys;
@@ -56,8 +56,8 @@ impl Side {
         Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
-    /// Returns C(M, `weights`) for the kernel M of this side. If this side is the keys, `other` is the values, and
-    /// vice versa.
+    /// Returns C of the kernel of this side and of `weights`. If this side is the keys, `other` is the values, and vice
+    /// versa.
     fn contracted(&self, weights: &Kernel, groups: Option<&GroupCorrection>, other: &Self) -> Kernel {
         let positions = &self.kernel.positions;
         let length = positions.length;

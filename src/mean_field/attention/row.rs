@@ -70,7 +70,7 @@ impl Keys {
     }
 }
 
-/// Returns a row of `keys` equivalent keys, from `score` = v Q_aa and `trace` = tr.
+/// Returns a row of `keys` equivalent keys, from `score` = v Q_aa and `trace` = tr, or tr_s for smooth parts.
 fn equal_keys(keys: f64, score: f64, trace: f64) -> SoftmaxRow {
     if keys <= 1.0 + 1e-9 || trace <= 0.0 {
         return SoftmaxRow::constant(keys);

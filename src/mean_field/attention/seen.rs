@@ -45,7 +45,7 @@ impl Turned {
 }
 
 impl Seen {
-    /// Returns the row of a query a, from `score` = v Q_aa.
+    /// Returns the row of a query, from `score` = v Q_aa.
     pub(super) fn row(&self, node: usize, score: f64) -> QueryRow {
         let row = self.keys.row(node, score, self.trace[node]);
         match &self.groups {
