@@ -59,7 +59,7 @@ impl<'a> Console<'a> {
         Self::new(ColorChoice::Auto, Loudness::Normal, invocation)
     }
 
-    /// This console for a program that runs the command.
+    /// Returns this console, which remembers the program that runs the command.
     pub(crate) fn called_by(self, caller: &'a Caller) -> Self {
         Self { caller: Some(caller), ..self }
     }

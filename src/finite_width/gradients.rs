@@ -55,8 +55,8 @@ pub(crate) struct Both {
     pending: Matrix2<f64>,
 }
 
-/// The common part of the gradients of two parts of a fan along its input. It arises because c_ab of both parts come
-/// from c_ab of the output.
+/// The common part, along the input of a fan, of the gradients of two of its parts. It arises because the c_ab of
+/// both parts come from the same c_ab of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common {
     /// 2 E c_a c_a' over n E x² of the input, per E g_a² of the output.

@@ -96,7 +96,8 @@ fn heavy_tails(inspection: &Inspection) -> Option<Caveat> {
     Some(Caveat::of(site, found.len(), Condition::HeavyTails(*kurtosis, *excess)))
 }
 
-/// Returns `148 of 148 parameters, 124 439 808 entries`.
+/// Returns the numbers of found parameters and of entries as text, such as `148 of 148 parameters, 124 439 808
+/// entries`.
 pub fn coverage(inspection: &Inspection) -> String {
     let super::Coverage { parameters, found, entries, .. } = inspection.coverage;
     format!("{found} of {parameters} parameters, {} entries", grouped(entries))

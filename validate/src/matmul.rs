@@ -193,7 +193,8 @@ const NARROWEST: usize = 4;
 /// Numbers of rows and columns of pieces are multiples of this where there is a choice.
 const STEP: usize = 32;
 
-/// The share `part`/`whole` of a side, which must be at least twice [`SMALLEST`].
+/// The share `part`/`whole` of a side, rounded up to a multiple of [`STEP`], with at least [`SMALLEST`] on both
+/// sides of the cut. The side must be at least twice [`SMALLEST`].
 fn share(side: usize, part: usize, whole: usize) -> usize {
     (side * part / whole).next_multiple_of(STEP).clamp(SMALLEST, side - SMALLEST)
 }

@@ -89,7 +89,7 @@ enum Holds {
     Gamma(&'static [&'static str]),
 }
 
-/// The layout of maps in a matrix.
+/// The layout of one or several linear maps in the weight that a module stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     Rows,

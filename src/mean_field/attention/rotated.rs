@@ -49,7 +49,7 @@ impl RotatedSums {
     }
 }
 
-/// The rotation of the keys and queries of an attention, and sums with it.
+/// The rotation of the keys and queries of an attention, and the sums over positions that contain its kernel κ.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotated {
     rotation: Rotation,

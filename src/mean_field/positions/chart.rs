@@ -39,7 +39,7 @@ pub(crate) struct Chart {
     pub(crate) points: Vec<(usize, usize)>,
     /// The places, among all points, of the points below their node, including the node itself.
     pub(crate) lower: Vec<usize>,
-    /// Weights for a function of one position at each position, from its values at nodes.
+    /// For each position, the weights that give a function of one position there from its values at the nodes.
     pub(super) at: Vec<Stencil>,
     /// Weights for a symmetric function at all points, from its values at the lower ones.
     pub(super) full: Sparse,

@@ -56,7 +56,8 @@ impl NodeRow {
         self.above.start - 1
     }
 
-    /// Returns the cubic at `position`, with places among all points; the node itself belongs to the upper side.
+    /// Returns the cubic at `position`. Its indices count all points of the chart. The node itself belongs to the
+    /// upper side.
     pub(super) fn stencil(&self, position: usize) -> Stencil {
         if position < self.node { self.below.stencil(position) } else { self.above.stencil(position) }
     }

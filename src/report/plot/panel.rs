@@ -11,7 +11,7 @@ pub(super) const WIDTH: f64 = 390.0;
 /// Height inside the frame, in pixels.
 pub(super) const HEIGHT: f64 = 220.0;
 
-/// Number of markers on a curve that goes through all of the frame.
+/// Number of markers on a curve that spans the whole width of the frame; a shorter curve has fewer.
 const MARKERS: usize = 6;
 
 const INK: &str = "#000000";
