@@ -45,9 +45,9 @@ pub enum Input {
     Zipf,
     /// All token ids equally likely.
     Uniform,
-    /// Token ids from a power law, under which two positions have the same id with this probability.
+    /// Token ids from a power law. Two positions have the same id with this probability.
     TokenRepeat(f64),
-    /// Given ids; the length of their sequences replaces the architecture's `seq_len`.
+    /// Given ids. The length of their sequences replaces `seq_len` of the architecture.
     Tokens {
         /// Equally likely sequences, all of one length.
         sequences: Vec<Vec<u32>>,
@@ -57,7 +57,7 @@ pub enum Input {
     Correlation(f64),
 }
 
-/// A stream of an encoder–decoder.
+/// The name of a stream of an encoder–decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamName {
     /// The stream that cross-attention reads.
@@ -73,9 +73,9 @@ pub struct Run {
     pub train: bool,
     /// Correlation between the gradients of two tokens at the end of the stream.
     pub grad_correlation: f64,
-    /// The input of a decoder; by default it has the distribution of the encoder's input.
+    /// The input of a decoder; `None` for the distribution of the encoder's input.
     pub decoder_input: Option<Input>,
-    /// The stream at whose end the gradient starts; by default the last.
+    /// The stream at whose end the gradient starts; `None` for the last stream.
     pub loss_at: Option<StreamName>,
 }
 
@@ -97,21 +97,21 @@ pub enum AssembleError {
     /// The scheme is not defined for the architecture.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
-    /// The signal cannot be followed.
+    /// A prediction that is needed to assemble the network fails: the signal cannot be followed.
     #[error(transparent)]
     Predict(#[from] PredictError),
     /// The stack that was written cannot be traversed.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// An entry of `init` that names no tensor.
+    /// An entry of `init` names no tensor.
     #[error("init: no tensor is called {entry:?}; nearest: {hint} (docs/model-files.md)")]
     NoTensor {
-        /// Name in the file.
+        /// The name in the entry.
         entry: String,
-        /// The nearest name, or all names.
+        /// The most similar name of a tensor, or the names of all tensors.
         hint: String,
     },
-    /// A number of the input or of the run that is out of range.
+    /// A number of the input or of the run is out of range.
     #[error("{field} must be {expected}, got {got}")]
     Input {
         /// Name of the number.
@@ -218,7 +218,7 @@ fn write_head<'a>(
     Ok(single::replace(stack, &encoder.init))
 }
 
-/// The architecture of the last stream: of the decoder, if there is one.
+/// The architecture of the last stream: the decoder's if there is a decoder, else that of `encoder`.
 fn last(encoder: &Resolved) -> &Resolved {
     encoder.decoder.as_deref().unwrap_or(encoder)
 }
@@ -236,7 +236,8 @@ fn gradient_stream(encoder: &Resolved, run: &Run) -> Result<usize, AssembleError
     }
 }
 
-/// The input of the decoder, if the encoder reads `input`.
+/// The input of the decoder: that of the run if it sets one, else the encoder's `input`. It is an error if tokens are
+/// given for the encoder alone.
 fn decoder_input<'a>(input: &'a Input, run: &'a Run) -> Result<&'a Input, AssembleError> {
     match (&run.decoder_input, input) {
         (Some(own), _) => Ok(own),

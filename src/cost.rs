@@ -42,7 +42,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The cost with the parameters counted as in a library's class, if `names` are those of a library.
+    /// The cost, with the parameters counted as in the library's class if `names` are those of a library.
     pub fn with_names(self, stack: &Stack, names: &Names) -> Result<Self, StackError> {
         Ok(Self { parameters: names.count(&parameters(stack)?).unwrap_or(self.parameters), ..self })
     }
@@ -91,7 +91,7 @@ fn head(architecture: &Resolved, tokens: f64) -> (u64, f64) {
     }
 }
 
-/// The number of learned factors on branches.
+/// The number of learned factors on branches (LayerScale), in all streams.
 fn layer_scales(architecture: &Resolved) -> u64 {
     let own = if architecture.layer_scale { architecture.residual_sublayers() * architecture.d_model } else { 0 };
     own as u64 + architecture.decoder.as_deref().map_or(0, layer_scales)
@@ -113,7 +113,7 @@ fn repeated(architecture: &Resolved, tokens: f64) -> Count {
         let entries = blocks * latent.kv_rank;
         count.parameters += entries as u64;
         count.flops += 2.0 * (architecture.d_model * entries) as f64 * tokens;
-        // Before and after its norm.
+        // The latent is kept twice: before and after its norm.
         count.bytes += 2.0 * BYTES * entries as f64 * tokens;
     }
     count

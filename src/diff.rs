@@ -36,7 +36,7 @@ pub enum DiffError {
     },
 }
 
-/// The parts of a report that are compared.
+/// The parts of a report that are compared with another report.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Report {
     schema_version: u32,
@@ -75,7 +75,7 @@ struct Finding {
     text: String,
 }
 
-/// A report by itself, or in an inspection.
+/// A JSON document that holds a report: the report by itself, or an inspection that contains one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Document {
@@ -109,13 +109,13 @@ pub struct Difference {
     pub site: String,
     /// The quantity that differs.
     pub quantity: Quantity,
-    /// Its value in the first report; `None` beyond f64.
+    /// Its value in the first report; `None` if it exceeds f64.
     pub first: Option<f64>,
-    /// Its value in the second report.
+    /// Its value in the second report; `None` if it exceeds f64.
     pub second: Option<f64>,
-    /// ln of second over first, or second minus first.
+    /// ln(second/first) if `is_ratio` is true, else second − first.
     pub change: f64,
-    /// True if the change is a logarithm.
+    /// True if the change is a logarithm of a ratio.
     pub is_ratio: bool,
     /// The size of the difference, comparable between quantities.
     pub size: f64,
@@ -126,15 +126,15 @@ pub struct Difference {
 pub struct Diff {
     /// Quantities of sites in both reports, the largest difference first.
     pub differences: Vec<Difference>,
-    /// Sites, and quantities of sites, of the first report alone.
+    /// Sites, and quantities of sites, that only the first report has.
     pub only_first: Vec<String>,
-    /// Sites, and quantities of sites, of the second report alone.
+    /// Sites, and quantities of sites, that only the second report has.
     pub only_second: Vec<String>,
-    /// Both headlines.
+    /// The headlines of the first and of the second verdict.
     pub headlines: [String; 2],
-    /// Findings of a kind that the second report does not have.
+    /// Texts of findings of the first report whose kind the second report does not have.
     pub lost: Vec<String>,
-    /// Findings of a kind that the first report does not have.
+    /// Texts of findings of the second report whose kind the first report does not have.
     pub gained: Vec<String>,
 }
 
@@ -161,7 +161,7 @@ impl Diff {
         diff
     }
 
-    /// The largest difference.
+    /// The largest difference; `None` if there are no differences to compare.
     pub fn largest(&self) -> Option<&Difference> {
         self.differences.first()
     }
@@ -186,7 +186,7 @@ impl Diff {
             let logarithms = [first, second].map(|site| site.ln(quantity));
             let change = match (is_ratio, logarithms, [a, b]) {
                 (true, [Some(a), Some(b)], _) | (false, _, [Some(a), Some(b)]) => b - a,
-                // Zeros have no logarithm.
+                // Two zeros have no logarithm, but they agree.
                 (true, [None, None], [Some(_), Some(_)]) => 0.0,
                 (true, [Some(_), None], [_, Some(_)]) => f64::NEG_INFINITY,
                 (true, [None, Some(_)], [Some(_), _]) => f64::INFINITY,
@@ -225,7 +225,8 @@ impl Site {
         }
     }
 
-    /// The logarithm, which reports contain for values beyond f64.
+    /// ln of the value. For variances the report itself holds it, so that it also exists for values beyond f64. `None`
+    /// if the value is zero or missing.
     fn ln(&self, quantity: Quantity) -> Option<f64> {
         let told = match quantity {
             Quantity::Variance => self.ln_variance,

@@ -44,7 +44,7 @@ pub use predict::{
 };
 pub use recommend::recommend;
 
-/// The code of the book, tested with the documentation.
+/// The code examples of the book, which are tested together with those of the documentation.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../docs/library.md")]

@@ -20,15 +20,14 @@ pub fn short(number: impl Into<Number>) -> String {
     }
 }
 
-/// Writes a number with a sign and a fixed number of decimals, or with four significant digits if it is longer than a
-/// column of a table: `+3.2`, `+1.2e37`.
+/// Writes a number with its sign and `decimals` decimals: `+3.2`. If this is wider than a column of a table, it has
+/// four significant digits instead: `+1.2e37`.
 pub(crate) fn signed(number: f64, decimals: usize) -> String {
     let sign = if number > 0.0 { "+" } else { "" };
     format!("{sign}{}", column(number, decimals))
 }
 
-/// Writes a number with fixed decimals and without a plus, or with four significant digits if it is longer than a
-/// column.
+/// Writes a number as [`signed`] does, but without a plus.
 pub(crate) fn column(number: f64, decimals: usize) -> String {
     const LONG: f64 = 1e6;
     if number.abs() < LONG { format!("{number:.decimals$}") } else { short(number) }

@@ -41,7 +41,7 @@ pub const PRESETS: &[Preset] = presets![
     "dslm-768" "toml",
 ];
 
-/// The error that there is no preset of that name.
+/// The error for a name that is not that of a preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown preset {got:?}{}; the presets are {known}",

@@ -18,10 +18,10 @@ fn legendre(nodes: usize) -> Vec<(f64, f64)> {
     GaussLegendre::new(nodes.try_into().expect("is not zero")).as_node_weight_pairs().to_vec()
 }
 
-/// Panel ends in z, where the density bends.
+/// Ends of panels in z, at places where the density bends.
 const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 14.0];
 
-/// Panel ends in x = shift + scale·z, where activations bend.
+/// Ends of panels in x = shift + scale·z, at places where activations bend.
 const FUNCTION_BREAKS: [f64; 13] = [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 12.0, 24.0, 40.0];
 
 /// Nodes z and weights (density included) for E f(z), z ~ N(0, 1).
@@ -30,7 +30,8 @@ pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
     panels(&FINE, &DENSITY_BREAKS, shift, scale)
 }
 
-/// Nodes and weights as in [`gaussian_nodes`], to four digits: a quarter of the nodes, up to z = 6.
+/// Nodes and weights like those of [`gaussian_nodes`], but accurate to four digits: a quarter of the nodes, up to z =
+/// 6.
 pub(crate) fn coarse_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
     panels(&COARSE, &DENSITY_BREAKS[2..11], shift, scale)
 }

@@ -1,9 +1,9 @@
 //! Roots of increasing functions.
 
-/// The root of an increasing `f` in [`low`, `high`], or the end nearest to it: regula falsi with the
-/// Illinois modification, to the last few digits.
+/// The root of an increasing `f` in [`low`, `high`], or the end nearest to it. The method is regula falsi with the
+/// Illinois modification; the result is exact but for the last few digits.
 pub(crate) fn root<E>(low: f64, high: f64, mut f: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E> {
-    /// Bisection would be done after as many steps.
+    /// The largest number of steps. After as many steps even bisection would have converged.
     const MOST_STEPS: usize = 100;
     let (mut a, mut b) = (low, high);
     let (mut f_a, mut f_b) = (f(a)?, f(b)?);

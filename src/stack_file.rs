@@ -34,7 +34,7 @@ pub enum StackFileError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// The offset at which valid text ends.
+        /// The offset in bytes at which valid text ends.
         offset: usize,
     },
     /// The file is not JSON, or not the JSON of a stack.
@@ -49,7 +49,7 @@ pub enum StackFileError {
         /// Description of the error.
         message: String,
     },
-    /// The file is from another release.
+    /// The file has a version that this release does not read.
     #[error("{}: schema_version: expected {SCHEMA_VERSION}, got {got}", path.display())]
     Version {
         /// The file.
@@ -57,7 +57,7 @@ pub enum StackFileError {
         /// The version of the file.
         got: u32,
     },
-    /// The stack in the file cannot be traversed.
+    /// The file is JSON of a stack, but this stack cannot be traversed.
     #[error("{}: the stack cannot be walked", path.display())]
     Stack {
         /// The file.
@@ -97,7 +97,7 @@ pub fn stack_json(stack: &Stack, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A stack as it is read from a file. A file without a version is of the first version.
+/// A stack as it is read from a file. A file without a version has the first version.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StackFile {
@@ -160,7 +160,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The message without " at line 1 column 2", which the error reports in front of it.
+/// The message of `error` without its ending " at line 1 column 2", because [`StackFileError`] prints the position
+/// before it.
 fn without_position(message: &str) -> String {
     message.rsplit_once(" at line ").map_or(message, |(message, _)| message).to_owned()
 }

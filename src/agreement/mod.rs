@@ -24,12 +24,12 @@ pub(crate) use summary::CLOSE;
 pub(crate) use summary::percentile;
 pub use summary::{Fit, Summary, summarise};
 
-/// Below this relative standard error a value is constant by construction: its scatter is rounding,
-/// and a z-score would measure nothing else.
+/// A value with a smaller relative standard error than this is constant by construction. It fluctuates by rounding
+/// alone, so that it gets no z-score.
 const CONSTANT_ERROR: f64 = 1e-4;
 
-/// Below this, in units of the largest weight gradient of the network, a gradient that cancels exactly
-/// (that of a key bias) is the rounding of single precision.
+/// A weight gradient below this, in units of the largest one of the network, is the rounding of single precision. An
+/// example is the gradient of a key bias, which cancels exactly.
 const ROUNDING: f64 = 1e-10;
 
 /// A quantity that is compared.
@@ -39,16 +39,16 @@ pub enum Compared {
     Site(Quantity),
     /// E x².
     SecondMoment,
-    /// E x_a x_b over ordered pairs of tokens.
+    /// E x_a x_b, averaged over ordered pairs of tokens.
     CrossProduct,
-    /// E g_a g_b over ordered pairs of tokens.
+    /// E g_a g_b, averaged over ordered pairs of tokens.
     GradCrossProduct,
     /// The second moment of a weight's gradient.
     WeightGradient,
 }
 
 impl Compared {
-    /// All of them, in the order of the reports.
+    /// All quantities, in the order of the reports.
     pub const ALL: [Self; 15] = [
         Self::Site(Quantity::Mean),
         Self::Site(Quantity::Variance),
@@ -78,7 +78,7 @@ impl Compared {
         }
     }
 
-    /// The value in the row of a site; `None` for the gradient of a weight.
+    /// The predicted value in the row of a site; `None` if the row does not have it, as for the gradient of a weight.
     pub fn value(self, row: &SiteRow) -> Option<Number> {
         match self {
             Self::Site(quantity) => row.value(quantity),
@@ -92,7 +92,7 @@ impl Compared {
         }
     }
 
-    /// The value in a row, with its standard error if the row has one.
+    /// The value in the row of a site, with its standard error; `None` if the row does not have it.
     fn cell(self, row: &SiteRow) -> Option<Cell> {
         if let Self::Site(quantity) = self {
             return row.get(quantity).copied();
@@ -123,7 +123,7 @@ impl Compared {
         }
     }
 
-    /// Returns true if the quantity cannot change sign, so that its logarithm exists.
+    /// Returns true if the quantity is never negative, so that logarithms of its values can be compared.
     fn is_positive(self) -> bool {
         matches!(self.scale(), Scale::Own)
     }
@@ -140,13 +140,13 @@ enum Scale {
     Own,
     /// The standard deviation of the site.
     Std,
-    /// Another quantity of the site.
+    /// This other quantity of the site.
     Of(Compared),
-    /// Another quantity of the site; both numbers are in units of it.
+    /// This other quantity of the site, a variance. With it the compared correlations are converted to covariances.
     Covariance(Compared),
 }
 
-/// `correlation` · variance + mean².
+/// Returns `correlation` · variance + mean²; `None` if the row lacks one of them.
 fn raw_moment(row: &SiteRow, correlation: f64) -> Option<Number> {
     let (mean, variance) = (row.value(Quantity::Mean)?, row.value(Quantity::Variance)?);
     if variance.is_zero() {
@@ -173,16 +173,16 @@ pub struct Comparison {
     pub std_error: Number,
     /// Number of replicates of `observed`, where it is known; a single replicate has no standard error.
     pub replicates: Option<usize>,
-    /// Deviation in the unit of the quantity (see the module); infinite where something was predicted and nothing
-    /// observed.
+    /// Deviation in the unit of the quantity (see the module). It is infinite if the prediction is not zero and the
+    /// observation is zero.
     pub relative_error: Option<f64>,
-    /// Standard error in the unit of `relative_error`, for a covariance at least that of its variance; NaN where it is
-    /// unknown.
+    /// Standard error in the unit of `relative_error`; NaN if it is unknown. For a covariance it includes at least the
+    /// standard error of the variance.
     pub relative_std_error: f64,
     /// Deviation in standard errors; `None` where the value is constant by construction or the standard error unknown.
     pub z: Option<f64>,
     in_summary: bool,
-    /// Predicted and observed value on the linear scale, where correlations are covariances.
+    /// Predicted and observed value on the linear scale; for correlations these are the covariances.
     linear: [f64; 2],
 }
 
@@ -191,7 +191,7 @@ impl Comparison {
         self.predicted.is_finite() && self.observed.is_finite()
     }
 
-    /// ln of the predicted and the observed value, where both exist.
+    /// ln of the predicted and of the observed value; `None` if one of them does not exist.
     fn logarithms(&self) -> Option<[f64; 2]> {
         let positive = |number: &Number| number.is_finite() && number.value().is_sign_positive() && !number.is_zero();
         (self.quantity.is_positive() && positive(&self.predicted) && positive(&self.observed))
@@ -199,8 +199,8 @@ impl Comparison {
     }
 }
 
-/// Compares all cells that both tables have; rows are matched by the path of their site, weights by the name of their
-/// tensor. `observed` is the average of `replicates` replicates.
+/// Compares all cells that both tables have. Rows are matched by the path of their site, weights by the name of their
+/// tensor. `observed` is the average over `replicates` networks.
 pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
     let rows: HashMap<&str, &SiteRow> = observed.sites.iter().map(|row| (row.site.as_str(), row)).collect();
     let weights: HashMap<&str, &WeightRow> = observed.weights.iter().map(|row| (row.tensor.as_str(), row)).collect();
@@ -225,7 +225,8 @@ pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -
     comparisons
 }
 
-/// Compares a cell of a site with the predicted row; `level` returns the other quantities observed there.
+/// Compares the observed cell `seen` of a site with the predicted row. `level` returns other observed quantities of the
+/// site, which serve as units.
 fn compare_site(
     predicted: &SiteRow,
     quantity: Compared,
@@ -233,7 +234,7 @@ fn compare_site(
     level: impl Fn(Compared) -> Option<Cell>,
 ) -> Option<Comparison> {
     let told = quantity.value(predicted)?;
-    // Where the unit was not observed, the predicted one is the best that is known.
+    // If the unit was not observed, its predicted value is used.
     let level = |wanted: Compared| level(wanted).or_else(|| wanted.cell(predicted));
     let Cell { value, std_error } = *seen;
     let values = [told.value(), value.value()];
@@ -307,7 +308,7 @@ fn comparison(
     }
 }
 
-/// Returns `predicted`/`observed` − 1; two zeros agree.
+/// Returns `predicted`/`observed` − 1, or 0 if both are zero.
 fn excess(predicted: &Number, observed: &Number) -> f64 {
     match (predicted.is_zero(), observed.is_zero()) {
         (true, true) => 0.0,

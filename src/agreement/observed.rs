@@ -41,7 +41,7 @@ impl ObservedError {
     }
 }
 
-/// Positions of the columns; `before` are additional required columns.
+/// Positions of the columns in a line. `before` are the columns that are required in addition to the usual ones.
 struct Columns<const N: usize> {
     before: [usize; N],
     site: usize,
@@ -75,7 +75,7 @@ impl<const N: usize> Columns<N> {
         })
     }
 
-    /// Returns the `record` with its blank fields, except numbers, filled in from the record `above`.
+    /// Returns the `record` with its blank fields filled in from the record `above`; fields of numbers stay blank.
     fn repeated(&self, record: &StringRecord, above: &StringRecord) -> StringRecord {
         let repeats = |place| {
             self.before.contains(&place)
@@ -92,14 +92,14 @@ impl<const N: usize> Columns<N> {
 
 /// Reads observations: columns `site,quantity,observed,std_error`, optionally `replicates`, others ignored.
 ///
-/// A blank site, quantity or number of replicates repeats the line above. A blank observation was not made; a blank
-/// standard error is unknown.
+/// A blank site, quantity or number of replicates repeats the value of the line above. A line without an observed value
+/// is skipped; a blank standard error means that it is unknown.
 pub fn read_observations(source: impl Read) -> Result<Vec<Observation>, ObservedError> {
     Ok(read(source, [])?.into_iter().map(|([], seen)| seen).collect())
 }
 
-/// Reads observations of several networks. The columns `before` are required too, and repeat the line above where they
-/// are blank.
+/// Reads observations of several networks. The columns `before`, which identify the network, are required too; a blank
+/// one repeats the value of the line above.
 pub(crate) fn read<const N: usize>(
     source: impl Read,
     before: [&str; N],

@@ -36,7 +36,7 @@ impl Bounds {
         replicates.map_or(k, |count| *self.by_replicates.entry(count).or_insert_with(|| bound(k, count)))
     }
 
-    /// Returns true if a number deviates by less than its bound; `None` without a z-score.
+    /// Returns true if the z-score of a comparison is below the bound; `None` if there is no z-score.
     pub(crate) fn hold(&mut self, row: &Comparison) -> Option<bool> {
         let z = row.z?;
         Some(z.abs() < self.of(row.replicates))

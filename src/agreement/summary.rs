@@ -6,8 +6,8 @@ use super::{Bounds, Compared, Comparison};
 
 /// Normal standard errors below which a deviation counts as agreement within the sampling error.
 pub(crate) const CLOSE: f64 = 2.0;
-/// |relative error| and normal standard errors above which, together, a cell counts as off. Chance does not produce
-/// such deviations in millions of cells.
+/// The |relative error| and the number of normal standard errors above which a cell counts as off; it must exceed both.
+/// Chance does not produce such deviations in millions of cells.
 const OFF: (f64, f64) = (0.05, 5.0);
 
 /// Agreement of one quantity over the stream sites; numbers that do not exist are `None`.
@@ -25,11 +25,11 @@ pub struct Fit {
     pub p90: Option<f64>,
     /// 99th percentile of |relative error|, nearest rank.
     pub p99: Option<f64>,
-    /// Share of the z-scores below 2 standard errors. If replicates are few, the bound is the quantile of Student's t
-    /// that leaves as much outside.
+    /// Share of the z-scores below 2 standard errors. If replicates are few, the bound is instead the quantile of
+    /// Student's t that leaves the same probability outside.
     pub share_z_below_2: Option<f64>,
-    /// Number of cells with a |relative error| above 5 % and |z| above 5, or above the quantile of Student's t that
-    /// replaces 5.
+    /// Number of cells with a |relative error| above 5 % and |z| above 5. If replicates are few, a quantile of
+    /// Student's t replaces the 5.
     pub off: usize,
     /// ln of the ratio of the largest to the smallest observed value. A narrow range makes R² mostly noise.
     pub ln_range: Option<f64>,
@@ -91,12 +91,13 @@ fn r_squared(pairs: &[[f64; 2]]) -> Option<f64> {
     let square_sum = |deviation: &dyn Fn(&[f64; 2]) -> f64| pairs.iter().map(|pair| deviation(pair).powi(2)).sum();
     let residual: f64 = square_sum(&|[predicted, observed]| observed - predicted);
     let total: f64 = square_sum(&|[_, observed]| observed - average);
-    // The sum of squares that rounding alone gives a constant.
+    // The largest sum of squares of a constant that rounding explains.
     let rounding = pairs.len() as f64 * (4.0 * f64::EPSILON * average).powi(2);
     (total > rounding && total.is_finite() && residual.is_finite()).then(|| 1.0 - residual / total)
 }
 
-/// Nearest rank: the smallest of the `sorted` values that at least a `share` of them do not exceed.
+/// Returns the percentile by nearest rank: the smallest of the `sorted` values such that at least a `share` of all
+/// values are not larger.
 pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()

@@ -12,7 +12,7 @@ use crate::predict::{ForwardWalk, PredictError};
 use crate::recipe::{Fans, Outer, Table};
 
 impl Side<'_> {
-    /// The beginning of the stream for this input, up to block 0.
+    /// The beginning of the stream, up to block 0, for the input `reads`.
     pub(super) fn entrance(&self, reads: &Reads, train: bool) -> Result<Entrance, PredictError> {
         match reads {
             Reads::Ids(ids) => Ok(self.embedded(ids.clone(), train)),
@@ -34,8 +34,8 @@ impl Side<'_> {
         self.token.clone().unwrap_or_else(|| self.table("token", Table::Token))
     }
 
-    /// Embedded ids. The terms added to the token embedding are part of the source, unless the token embedding is
-    /// scaled or projected first.
+    /// Embedded ids. Terms that are added to the token embedding are part of the source if the token embedding enters
+    /// the sum as it is; if it is scaled or projected first, they are nodes after it.
     fn embedded(&self, ids: Ids, train: bool) -> Entrance {
         let architecture = self.architecture;
         let factor = architecture.embedding_scale;
@@ -58,7 +58,7 @@ impl Side<'_> {
         Entrance::new(architecture.seq_len, Source::Embedding(Embedding { width, ids, terms }), body)
     }
 
-    /// Embedded patches or frames of independent N(0, 1) entries.
+    /// Embedded patches or frames, whose entries are independent with distribution N(0, 1).
     fn stem(&self, stem: &Stem, train: bool) -> Entrance {
         let width = self.architecture.d_model;
         let seq_len = self.architecture.seq_len;
@@ -105,7 +105,7 @@ impl Side<'_> {
         Node::apply(name, Component::Convolution(convolution))
     }
 
-    /// The terms that are added to the embedding of a token or patch, with their names.
+    /// The terms that are added to the embedding of a token or patch, each with its name.
     fn added(&self) -> Vec<(&'static str, EmbeddingTerm)> {
         let mut terms = Vec::new();
         match self.architecture.positions {

@@ -21,7 +21,8 @@ pub(crate) fn token_table(stack: &Stack) -> Option<(&Tensor, [usize; 2])> {
 }
 
 impl Side<'_> {
-    /// A head of this kind after the stream; `None` if the kind has no logits, or if there is no table to tie it to.
+    /// A head of this kind after the stream; `None` if the kind has no logits, or if there is no table to tie the head
+    /// to.
     pub(super) fn head(&self, stack: &Stack, kind: Head) -> Option<sigprop_stack::Head> {
         let architecture = self.architecture;
         let shape = [architecture.vocab_size, architecture.embedding_width];

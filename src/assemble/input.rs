@@ -14,7 +14,7 @@ pub(super) enum Reads {
     Ids(Ids),
     /// Patches or frames.
     Stem(Stem),
-    /// Gaussian vectors of this correlation in place of embeddings.
+    /// Gaussian vectors with this correlation between tokens, in place of embeddings.
     Vectors(f64),
 }
 
@@ -29,7 +29,7 @@ impl Reads {
         let law = |exponent| Self::Ids(Ids::PowerLaw(PowerLaw { vocab_size, exponent }));
         match (input, without_ids) {
             (Input::Correlation(r), _) => correlation("input correlation", *r).map(|()| Self::Vectors(*r)),
-            // This is the default input, not an explicit choice.
+            // `Zipf` is the default, not an explicit choice, so that networks without token ids accept it.
             (Input::Zipf, Some((_, reads))) => Ok(reads),
             (Input::Uniform | Input::TokenRepeat(_) | Input::Tokens { .. }, Some((reason, _))) => {
                 Err(AssembleError::Input {
@@ -47,7 +47,7 @@ impl Reads {
         }
     }
 
-    /// The number of tokens, if the input sets it.
+    /// The number of tokens; `None` if the input does not set it.
     pub(super) fn seq_len(&self) -> Option<usize> {
         match self {
             Self::Ids(Ids::Given(given)) => given.sequences.first().map(Vec::len),
@@ -56,7 +56,7 @@ impl Reads {
     }
 }
 
-/// Returns sequences of one length whose ids are in the vocabulary, else an error.
+/// Returns the given sequences of ids. It is an error if their lengths differ or if an id is not in the vocabulary.
 fn given(vocab_size: usize, sequences: &[Vec<u32>]) -> Result<GivenIds, AssembleError> {
     let error = |expected: String, got: String| Err(AssembleError::Input { field: "tokens", expected, got });
     let Some(first) = sequences.first().filter(|first| !first.is_empty()) else {
@@ -72,7 +72,7 @@ fn given(vocab_size: usize, sequences: &[Vec<u32>]) -> Result<GivenIds, Assemble
     Ok(GivenIds { vocab_size, sequences: sequences.to_vec() })
 }
 
-/// The exponent of the power law whose Σ p² is `probability`.
+/// The exponent of the power law of ids for which two positions have the same id with this `probability`, Σ p².
 fn repeating_exponent(vocab_size: usize, probability: f64) -> Result<f64, AssembleError> {
     /// Beyond this exponent Σ p² is 1 to the last digit.
     const STEEPEST: f64 = 64.0;

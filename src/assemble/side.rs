@@ -25,7 +25,7 @@ impl Entrance {
 pub(super) struct Side<'a> {
     pub(super) architecture: &'a Resolved,
     pub(super) recipe: &'a dyn Recipe,
-    /// The prefix of the names of all its tensors.
+    /// The prefix of the names of all tensors of the stream.
     pub(super) prefix: &'a str,
     /// The token embedding, if it is shared with another stream.
     pub(super) token: Option<Tensor>,
@@ -45,8 +45,8 @@ impl Side<'_> {
         Ok(Stream { name: name.to_owned(), seq_len, source, body })
     }
 
-    /// The forward pass up to the input of block 0 in training. The numbers of the blocks are not known yet, but not
-    /// needed.
+    /// Follows the signal to the input of block 0 in training. At this point the numbers of the blocks are unknown, and
+    /// they are not needed.
     fn walk(&self, reads: &Reads) -> Result<ForwardWalk, PredictError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
         let blocks = self.blocks(true, &|_| Residual::constant(1.0, 1.0), &|_| Init::Zero.into());
@@ -72,7 +72,7 @@ impl Side<'_> {
         let (d_model, width) = (self.architecture.d_model, self.architecture.output_width());
         let norm = self.architecture.norm.filter(|_| self.architecture.final_norm).map(Component::Norm);
         let fans = Fans::new(d_model, width);
-        // In front of a head with a map of its own, that map narrows the stream.
+        // In front of a head that begins with a linear map, no projection is needed: that map narrows the stream.
         let projected = width != d_model && self.architecture.head_activation.is_none();
         let projection = projected.then(|| self.outer("final_norm.projection", Outer::EmbeddingOut, fans, false));
         let dropout = Self::dropout(self.architecture.final_dropout, train);

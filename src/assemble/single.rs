@@ -7,7 +7,7 @@ use sigprop_stack::{Init, Named, Stack};
 use super::AssembleError;
 use crate::nearest::nearest;
 
-/// Replaces the distributions of tensors by the entries that match their names; returns the entries that match none.
+/// Replaces the distributions of the tensors that match an entry. Returns the entries that match no tensor.
 pub(super) fn replace<'a>(stack: &mut Stack, entries: &'a BTreeMap<String, Init>) -> BTreeSet<&'a str> {
     let mut idle: BTreeSet<&str> = entries.keys().map(String::as_str).collect();
     if entries.is_empty() {

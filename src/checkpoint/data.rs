@@ -16,9 +16,9 @@ pub(crate) const LONGEST_ROW: usize = 1 << 22;
 /// Consecutive entries of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// The number of entries before them.
+    /// The number of entries of the tensor before this piece.
     pub first: usize,
-    /// The entries.
+    /// The entries of the piece, in f32.
     pub entries: &'a [f32],
 }
 
@@ -37,8 +37,8 @@ impl Entry {
         [rows, self.shape.iter().skip(1).product()]
     }
 
-    /// Passes all entries to `each` in pieces of whole rows, times their scales and with the product of an adapter
-    /// added. Only rows of more than 4 Mi entries are cut.
+    /// Passes all entries to `each` in pieces of whole rows. Entries are multiplied by their scales, and the product of
+    /// an adapter is added, where there are any. Only rows of more than 4 Mi entries are cut.
     ///
     /// # Panics
     ///

@@ -26,9 +26,9 @@ pub struct LowRank {
 
 /// The two factors of a product, stored row by row.
 pub(super) struct Factors {
-    /// c B, or c Aᵀ: [rows of W, r].
+    /// c B, or c Aᵀ if W is stored as [in, out]; the shape is [rows of W, r].
     left: Vec<f32>,
-    /// A, or Bᵀ: [r, columns of W].
+    /// A, or Bᵀ if W is stored as [in, out]; the shape is [r, columns of W].
     right: Vec<f32>,
     rank: usize,
 }

@@ -35,7 +35,7 @@ const USUAL_BLOCK: usize = 128;
 /// Scales of the blocks of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scales {
-    /// The tensor that holds them.
+    /// The tensor that holds the scales.
     entry: Entry,
     /// The sizes of the axes of the scales, as many as the scaled tensor has.
     shape: Vec<usize>,
@@ -171,7 +171,8 @@ impl Scales {
     }
 }
 
-/// Returns the block size of an axis of `size` entries and `count` scales; `None` if no size fits.
+/// Returns the block size of an axis of `size` entries and `count` scales, where `given` is the size in the config;
+/// `None` if no size fits.
 fn block(size: usize, count: usize, given: Option<usize>) -> Option<usize> {
     let fits = |side: &usize| *side > 0 && size.div_ceil(*side) == count;
     if count == size {

@@ -3,17 +3,18 @@
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::schemes::{SCHEMES, Scheme};
 
-/// Families of schemes, by the quantity that determines the scale of weights. Members are in order of preference.
+/// Families of schemes. A comment before each gives the quantity that determines the scale of its weights. Members are
+/// in order of preference.
 const FAMILIES: &[&[&str]] = &[
-    // A config's own distributions.
+    // The distributions that a config sets.
     &["hf"],
-    // The shape of each matrix; its activation; its fan-in alone.
+    // The shape of each matrix; its fan-in and activation; its fan-in alone.
     &["xavier"],
     &["kaiming"],
     &["pytorch"],
-    // Nothing.
+    // Nothing: a fixed number.
     &["normal:0.02"],
-    // The number of blocks; the index of the block.
+    // The number of blocks; the index of each block.
     &["gpt2"],
     &["olmo-core-depth", "olmo-mitchell"],
     // Where norms are placed.
@@ -23,7 +24,7 @@ const FAMILIES: &[&[&str]] = &[
     &["ln-scaling"],
     &["layerscale"],
     &["zero-gain"],
-    // The absence of norms.
+    // None of these: the network has no norms.
     &["t-fixup", "fixup", "rezero"],
     // The width.
     &["u-mup"],
@@ -55,7 +56,7 @@ pub fn default_schemes(architecture: &Architecture) -> Result<Vec<Scheme>, Archi
     Ok(FAMILIES.iter().filter_map(meant).collect())
 }
 
-/// Every scheme that needs no argument, and N(0, 0.02²).
+/// Every scheme that can be used without an argument, and `normal` with std 0.02.
 ///
 /// # Panics
 ///

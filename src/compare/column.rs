@@ -8,7 +8,7 @@ use super::{Candidate, Summary};
 use crate::caveat::Caveat;
 use crate::verdict::Severity;
 
-/// A column.
+/// A column of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "documented at the fields of Summary")]
 pub enum Column {
@@ -31,17 +31,17 @@ pub enum Column {
     Bf16Margin,
     E4m3Margin,
     E5m2Margin,
-    /// The grade, which says how well the network can be trained.
+    /// The grade: how well the network can be trained.
     Grade,
-    /// The grade and its reasons in words. Its order is from healthy to failing.
+    /// The grade and its reasons in words; sorting by this column goes from healthy to failing.
     Verdict,
-    /// The rule of the worst finding.
+    /// The rule of the most serious finding.
     Rule,
-    /// Why the scheme is not meant for the network.
+    /// The reason why the scheme is not meant for the network.
     Caveat,
 }
 
-/// The value in a column.
+/// The value of a candidate in a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Text.
@@ -51,7 +51,7 @@ pub enum Value {
 }
 
 impl Column {
-    /// All of them, in their order.
+    /// All columns, in their order.
     pub const ALL: [Self; 21] = [
         Self::Scheme,
         Self::ForwardPerBlock,
@@ -103,7 +103,7 @@ impl Column {
         }
     }
 
-    /// The value for a candidate; blank numbers if its scheme is not defined for the network.
+    /// The value for a candidate. Numbers are blank if its scheme is not defined for the network.
     pub fn of(self, candidate: &Candidate) -> Value {
         let number =
             |of: &dyn Fn(&Summary) -> Option<Number>| Value::Number(candidate.outcome.as_ref().ok().and_then(of));
@@ -150,7 +150,7 @@ impl Column {
     }
 }
 
-/// Sorts candidates by a column, in ascending order with blanks last; by the verdict, from healthy to failing.
+/// Sorts candidates by a column: in ascending order with blanks last, or by the verdict from healthy to failing.
 pub fn sort(candidates: &mut [Candidate], column: Column) {
     candidates.sort_by(|one, other| match column {
         Column::Verdict => badness(one).cmp(&badness(other)),

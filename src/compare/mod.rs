@@ -28,7 +28,7 @@ pub struct Setting {
     pub options: Options,
 }
 
-/// A network in evaluation, with token ids by Zipf's law.
+/// The setting of a network in evaluation, with token ids by Zipf's law.
 impl From<Architecture> for Setting {
     fn from(architecture: Architecture) -> Self {
         Self { architecture, input: Input::default(), run: Run::default(), options: Sites::Stream.into() }
@@ -36,7 +36,8 @@ impl From<Architecture> for Setting {
 }
 
 impl Setting {
-    /// Assembles the stack under `scheme`; a scheme that depends on the signal follows it in the theory of the options.
+    /// Assembles the stack under `scheme`. A scheme that depends on the signal follows it in the theory that the
+    /// options set.
     pub(crate) fn assemble(&self, scheme: &Scheme) -> Result<Assembled, AssembleError> {
         assemble_in(self.options.theory, &self.architecture, scheme, &self.input, &self.run)
     }

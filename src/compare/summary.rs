@@ -25,12 +25,13 @@ use crate::verdict::{FORMATS, Format, NARROW_FORMATS, Profile, Shape, Spread, Ve
 /// The formats whose margins are reported.
 pub const MARGIN_FORMATS: [Format; 4] = [FORMATS[0], FORMATS[1], NARROW_FORMATS[0], NARROW_FORMATS[1]];
 
-/// The growth of a variance from one end of a stream to the other.
+/// The growth of a variance along a stream: forward from its input to its output, or backward from its output to its
+/// input.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
-    /// ln of the factor; −∞ where it becomes exactly zero.
+    /// ln of the factor; −∞ if the variance becomes exactly zero.
     pub ln_total: f64,
-    /// Number of blocks in between.
+    /// Number of blocks over which the variance grows.
     pub n_blocks: usize,
 }
 
@@ -40,7 +41,7 @@ impl Growth {
         Number::from_ln(self.ln_total)
     }
 
-    /// The factor per block, geometric mean.
+    /// The factor per block: the geometric mean over the blocks.
     pub fn per_block(&self) -> Number {
         Number::from_ln(self.ln_total / self.n_blocks.max(1) as f64)
     }
@@ -51,35 +52,35 @@ impl Growth {
 pub struct WorstTensor {
     /// Its name.
     pub tensor: String,
-    /// ln of its gradient norm over the median of all tensors.
+    /// ln of the ratio of its gradient norm to the median over all tensors with a gradient.
     pub ln_ratio: f64,
 }
 
 /// The summary of a prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Variance of the stream.
+    /// Growth of the variance of the stream.
     pub forward: Growth,
-    /// Variance of the gradient of the stream, on the way back.
+    /// Growth of the variance of the gradient, from the end of the stream to its input.
     pub backward: Growth,
-    /// Fluctuations between initialisations: standard deviations of ln variance after the last block, and of ln
+    /// Fluctuations between initialisations: the standard deviation of ln variance after the last block, and that of ln
     /// gradient variance at the input.
     pub stds: [Option<f64>; 2],
-    /// ln of the largest over the smallest gradient norm of a weight matrix over the blocks, for the worst matrix;
-    /// `None` for a single block.
+    /// ln of the ratio of the largest to the smallest gradient norm of a weight matrix over the blocks, for the matrix
+    /// with the largest ratio; `None` for a single block.
     pub ln_gradient_ratio: Option<f64>,
-    /// ln of the largest over the smallest gradient norm over the blocks for every weight matrix, by its name with a
-    /// `*` for the block.
+    /// ln of the ratio of the largest to the smallest gradient norm over the blocks, for every weight matrix. The key
+    /// is the name of the matrix with a `*` for the block.
     pub ln_gradient_ratios: BTreeMap<String, f64>,
     /// The tensor with the largest gradient norm; `None` if no weight has a gradient.
     pub worst_tensor: Option<WorstTensor>,
     /// Correlation between tokens after the last block; `None` for a single token.
     pub token_correlation: Option<f64>,
-    /// Variance of the largest scores; `None` without attention.
+    /// Variance of the scores of the attention with the largest scores; `None` without attention.
     pub score_variance: Option<Number>,
-    /// Effective number of tokens that the sharpest attention attends to.
+    /// Effective number of tokens that the sharpest attention attends to; `None` without attention.
     pub attended: Option<f64>,
-    /// Powers of two to the edge of each of [`MARGIN_FORMATS`]; `None` if the stream is exactly zero.
+    /// Number of doublings or halvings until each of [`MARGIN_FORMATS`] is left; `None` if the stream is exactly zero.
     pub margins: [Option<f64>; 4],
     /// The verdict on the network.
     pub verdict: Verdict,

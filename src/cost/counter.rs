@@ -18,7 +18,7 @@ pub(super) const BYTES: f64 = 2.0;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     pub(super) parameters: u64,
-    /// Floating-point operations of a forward pass of one sequence.
+    /// Floating-point operations of a forward pass over one sequence.
     pub(super) flops: f64,
     pub(super) bytes: f64,
 }
@@ -26,18 +26,18 @@ pub(super) struct Count {
 /// The interpreter and its counts.
 pub(super) struct Counter<'s> {
     norm_biases: bool,
-    /// Entries of every tensor, all experts counted.
+    /// Number of entries of every tensor by its name, summed over all experts.
     pub(super) tensors: HashMap<Cow<'s, str>, u64>,
-    /// Tensors of the expert that is being traversed.
+    /// Names of the tensors of the expert that is being traversed.
     in_expert: Vec<Cow<'s, str>>,
     total: Count,
     /// The count of the expert that is being traversed.
     expert: Count,
-    /// Tokens at the end of each stream.
+    /// Number of tokens at the end of each stream.
     seq_len: Vec<f64>,
 }
 
-/// An array over all tokens; its clones are the same array.
+/// An array with a vector per token. Clones refer to the same array, so that its memory is counted once.
 #[derive(Clone)]
 pub(super) struct Array {
     seq_len: usize,
@@ -77,7 +77,7 @@ impl<'s> Counter<'s> {
         (counter.total, tokens)
     }
 
-    /// The count to which a site belongs.
+    /// The count to which a site adds: that of the current expert, or the total.
     fn count(&mut self, at: &Site) -> &mut Count {
         if at.expert().is_some() { &mut self.expert } else { &mut self.total }
     }
@@ -102,7 +102,7 @@ impl<'s> Counter<'s> {
         count.parameters = count.parameters.saturating_add(parameters);
     }
 
-    /// Keeps an array for the backward pass, once.
+    /// Counts the memory of an array that is kept for the backward pass, unless it is already counted.
     fn keep(&mut self, at: &Site, array: &Array) {
         if !array.kept.replace(true) {
             self.count(at).bytes += BYTES * array.entries();
@@ -132,7 +132,7 @@ impl<'s> Counter<'s> {
         }
         let [queries, keys] = [0, 1].map(|part| parts.get(part).map_or(0, |states| states.seq_len));
         let weights = attention.n_heads as f64 * queries as f64 * keys as f64;
-        // The plain weights; under dropout also the mask and the weights after it.
+        // Without dropout only the attention weights are kept; with it also the mask and the dropped weights.
         let bytes = if attention.dropout_rate > 0.0 { 2.0 * BYTES + 1.0 } else { BYTES };
         let count = self.count(at);
         count.bytes += bytes * weights;
@@ -140,7 +140,7 @@ impl<'s> Counter<'s> {
         Array::new(queries, attention.n_heads * attention.d_value)
     }
 
-    /// All experts have parameters; a token goes through the router and `top_k` of them.
+    /// All experts add parameters, but a token passes only the router and `top_k` experts.
     fn mixture(&mut self, at: &Site, mixture: &'s Mixture, input: &Array) -> Array {
         let Count { parameters, flops, bytes } = std::mem::take(&mut self.expert);
         self.add(at, parameters.saturating_mul(mixture.n_experts as u64));
@@ -274,7 +274,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
         Ok(())
     }
 
-    /// All experts cost the same, so that one is enough.
+    /// Only one expert is traversed, because all have the same cost.
     fn experts(&self, _: &Mixture) -> usize {
         1
     }

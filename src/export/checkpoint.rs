@@ -1,4 +1,4 @@
-//! A checkpoint of freshly drawn parameters, row by row.
+//! Writing of a checkpoint of freshly drawn parameters, row by row.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -8,11 +8,12 @@ use sigprop_stack::Tensor;
 
 use crate::huggingface::{Held, Part, Start};
 
-/// Fills row `row` of a tensor; the expert is given if the tensor belongs to an expert of a mixture.
+/// A function that fills one row of a tensor. Its arguments are the tensor, the index of the expert (`None` outside
+/// mixtures), the index of the row and the row.
 pub type Draw<'d> = dyn Fn(&Tensor, Option<usize>, usize, &mut [f32]) + 'd;
 
-/// Writes the parameters as safetensors of f32. Parameters that several of `held` contain are written once, under the
-/// first name.
+/// Writes the parameters in `held` as safetensors of f32. A parameter that several entries contain is written once,
+/// under the name of the first.
 pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     let held = once(held);
     let mut header = Map::new();
@@ -32,7 +33,7 @@ pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result
     held.into_iter().try_for_each(|held| write(held, draw, out))
 }
 
-/// Leaves out the entries that contain only parts of earlier entries.
+/// Returns the entries without those that contain only parts of earlier entries.
 pub(super) fn once(held: &[Held]) -> Vec<&Held> {
     let mut known = HashSet::new();
     let mut new = |part: &Part| {
@@ -56,7 +57,7 @@ fn write(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     }
     let [rows, groups] = [held.shape[0], held.groups];
     if let [part] = held.parts.as_slice() {
-        // The part may have fewer rows: a network uses the first of all positions.
+        // The part may have fewer rows than the tensor: a network uses only the first positions of a table.
         let columns = part.shape[1];
         return (0..entries / columns).try_for_each(|row| write_row(part, row, columns, draw, out));
     }

@@ -25,6 +25,7 @@ pub fn plan_json(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 /// Writes a plan as a Python module with the function `initialise(model, seed)`.
 pub fn init_py(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string_pretty(plan)?;
-    // JSON in a raw string of Python: it has no triple quotes, because quotes in it are escaped.
+    // The JSON becomes a raw string in triple quotes. It cannot contain three quotes in a row, because quotes in it are
+    // escaped.
     out.write_all(INIT_PY.replace("@PLAN@", &json).as_bytes())
 }

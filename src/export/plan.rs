@@ -15,17 +15,18 @@ pub struct Plan {
     version: &'static str,
     model: String,
     scheme: Option<String>,
-    /// The parameters; a name with `*` is for all blocks, or for all experts.
+    /// The parameters by name, where `*` stands for the number of every block or expert.
     parameters: Vec<Planned>,
     /// Residual connections whose scales are not 1, except scales that are parameters.
     residual: Vec<Residual>,
 }
 
-/// A parameter, or all parameters of one pattern.
+/// One parameter, or all parameters whose names have one pattern.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Planned {
     name: String,
-    /// The axis along which the parts lie, in `groups` groups that hold a share of each part.
+    /// The axis along which the parts follow one another. It consists of `groups` groups, each with a share of every
+    /// part.
     axis: usize,
     groups: usize,
     parts: Vec<PlannedPart>,
@@ -35,11 +36,11 @@ struct Planned {
 struct PlannedPart {
     /// The name of the parameter in sigprop.
     parameter: String,
-    /// The size along the axis.
+    /// The size of the part along the axis.
     size: usize,
     #[serde(flatten)]
     start: Distribution,
-    /// The length to which the forward pass standardises the rows, if it does.
+    /// The length to which the forward pass standardises the rows; `None` if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     standardised: Option<f64>,
     /// The factors on the learning rate.
@@ -56,7 +57,7 @@ enum Distribution {
     TruncatedNormal { std: f64, untruncated_std: f64, bounds: [f64; 2] },
 }
 
-/// x ↦ `skip`·x + Σ `branches`·f(x).
+/// The scales of a residual connection x ↦ `skip`·x + Σ `branches`·f(x).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Residual {
     site: String,
@@ -90,7 +91,8 @@ impl Plan {
 }
 
 impl Planned {
-    /// Plans the parameters of one pattern: as one entry if they are all equal, else one by one.
+    /// Plans the parameters of one pattern: as one entry if they are equal in everything but their names, else one by
+    /// one.
     fn all(group: &[&Held], standardised: &BTreeMap<&str, f64>) -> Vec<Self> {
         let of = |held: &Held, name: &str| {
             let Held { axis, groups, .. } = *held;
@@ -136,7 +138,7 @@ impl Distribution {
     }
 }
 
-/// Sums that begin with a skip connection and have a scale other than 1, apart from scales that are parameters.
+/// The residual connections with a scale other than 1. Scales that are parameters are left out.
 fn residual(stack: &Stack, held: &[Held]) -> Vec<Residual> {
     let parameters: HashSet<&str> =
         held.iter().flat_map(|held| &held.parts).flat_map(|part| &part.parameters).map(String::as_str).collect();

@@ -123,7 +123,8 @@ impl Conditional {
         [self.ln_own.gradient[stream], self.cosine.gradient[stream]]
     }
 
-    /// Returns the sum of uncorrelated gradients and the share of each. `levels` are their ln E |g|² at infinite width.
+    /// Returns the sum of uncorrelated gradients and the share of each. `levels` are the values of ln E |g|² of the
+    /// parts at infinite width.
     pub(crate) fn sum(parts: &[&Self], levels: &[f64]) -> (Self, Vec<f64>) {
         /// A part counts as rounding and is left out if it is below this fraction of the largest part.
         const NOTHING: f64 = 1e-9;

@@ -42,7 +42,7 @@ pub(crate) struct Answer {
     pub(crate) centred: Option<Centred>,
     /// The share of E y² that is the same in all networks, and the correlation of two tokens of that share.
     pub(crate) fixed: [f64; 2],
-    /// E of n (mean of entries − E y)²/E y² of one token, and of the product for two tokens.
+    /// n/E y² times E D_a² and times E D_a D_b for two tokens a, b, where D is the mean of a token's entries minus E y.
     pub(crate) ones: [f64; 2],
     /// The variance over networks of ln of the variance of all entries, as far as entries cause it; `None` if it is the
     /// variance of u.
@@ -74,7 +74,7 @@ pub(crate) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
 }
 
 impl Context<'_> {
-    /// The finite-width terms of a component that changes no law.
+    /// The finite-width terms of a component that leaves the distribution of the entries unchanged.
     pub(crate) fn unchanged(&self) -> Answer {
         Answer {
             width: self.x.width,
@@ -148,7 +148,7 @@ impl Context<'_> {
         let without_mean = |product: f64| (product - mean).max(0.0) / rest;
         let fixed = without_mean(share);
         let of_fixed = if fixed > 0.0 { without_mean(share * of_fixed) / fixed } else { 0.0 };
-        // That component leaves gradients no part along (1, …, 1), so that g·x is g·(x − E x).
+        // The component that comes next removes the part of gradients along (1, …, 1), so that g·x is g·(x − E x).
         let along_rest = Affine { isotropic: rest, kept: rest };
         let gaussian = || Centred::gaussian(self.r, self.covariance[(R_AB, R_AB)]);
         let Centred { entries, with_gains, own: [own, own_rest], pair: [pair, pair_rest] } =
@@ -220,7 +220,8 @@ impl Context<'_> {
         let is_centred = norm.kind == NormKind::LayerNorm;
         let removed = share * (2.0 - share) / n;
         let affine = Affine { isotropic: (1.0 - share).powi(2), kept: (1.0 - share).powi(2) };
-        // LayerNorm removes k/n of E g² along (1, …, 1), and from the length that it divides by the part of x along it.
+        // LayerNorm removes the share k/n of E g², which is along (1, …, 1). The length that it divides by lacks the
+        // part of x along this direction.
         let centring = if is_centred { 1.0 / n } else { 0.0 };
         let divisor = share * centring * self.x.ones[0];
         let mut drift = if is_centred { self.without_ones() } else { Vector::zeros() };
@@ -247,7 +248,7 @@ impl Context<'_> {
         }
     }
 
-    /// The finite-width terms of a BatchNorm whose map has this Jacobian. All tokens together are the same in all
+    /// The finite-width terms of a BatchNorm whose map has this Jacobian. Averages over all tokens are the same in all
     /// networks, so E y_a² and E y_a y_b keep their values at infinite width. `squares` is the variance of |y|² of one
     /// feature over the square of its mean.
     pub(crate) fn batch_norm(&self, jacobian: &Matrix, squares: f64) -> Answer {

@@ -91,8 +91,8 @@ impl Derivatives {
         self.second[lower(i.max(j), i.min(j))]
     }
 
-    /// Returns the function as one of the variables of several streams; `place` says where each of its own variables
-    /// is.
+    /// Returns the function as a function of the variables of `streams` streams. `place` maps the index of each
+    /// variable to a stream and a variable of that stream.
     pub(crate) fn among(&self, streams: usize, place: impl Fn(usize) -> Place) -> Quadratic {
         let mut quadratic = Quadratic::constant(self.value, streams);
         for (i, &slope) in self.first.iter().enumerate() {

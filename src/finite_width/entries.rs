@@ -29,13 +29,13 @@ pub(crate) struct EntryMoments {
     pub(crate) gains: GainCovariances,
     /// The covariances of φ − E φ with φ'² and φ'_aφ'_b.
     pub(crate) centred_gains: GainCovariances,
-    /// E u²φ'²/(E u² E φ'²), and the square of E uφφ' over E φ² E u² E φ'².
+    /// E u²φ'²/(E u² E φ'²), and (E uφφ')²/(E φ² E u² E φ'²).
     pub(crate) radial: [f64; 2],
     /// E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b).
     pub(crate) cross: f64,
     /// E u_aφ'_a u_bφ'_b/(E u² E φ'²), and E φ'_aφ'_b/E φ'².
     pub(crate) pairs: [f64; 2],
-    /// E u²φ²φ'²/(E u²φ'² E φ²), less E φ²φ'²/(E φ² E φ'²).
+    /// E u²φ²φ'²/(E u²φ'² E φ²) − E φ²φ'²/(E φ² E φ'²).
     pub(crate) squares: f64,
 }
 
@@ -47,7 +47,8 @@ struct Bent {
 }
 
 impl Bent {
-    /// Computes both from `mean`, which averages over the common part of all tokens.
+    /// Computes the four-point function and the derivative from `mean`, which averages over the common part of all
+    /// tokens.
     fn new(mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64, of: impl Fn(&Given) -> Powers, r: f64) -> Self {
         let second = mean(&|at| of(at).values[1]);
         let of_point = |point: &dyn Fn([f64; 4]) -> f64| mean(&|at| point(of(at).values)) / (second * second);
@@ -110,7 +111,7 @@ impl Given {
         given
     }
 
-    /// Returns the powers of φ − `average`.
+    /// Returns the averages of powers of φ − `average`, and of their products with powers of φ'.
     fn less(&self, average: f64) -> Powers {
         let [first, second, third, fourth] = self.values;
         let square = average * average;

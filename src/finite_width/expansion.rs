@@ -228,7 +228,8 @@ impl Expansion {
     }
 
     /// Goes forward through an attention of `x`, whose entries have no pending noise, to an output of this width.
-    /// `keys` are the covariance and the correlation of the keys' input; `is_apart` is true if that is not `x`.
+    /// `keys` are the covariance and the correlation of the keys' input; `is_apart` is true if the keys read another
+    /// stream than `x`.
     pub(crate) fn attend(
         &mut self,
         (slot, x): (usize, &Stream),
@@ -400,8 +401,8 @@ impl Expansion {
         let gradients = self.gradients();
         gradients.noise(slots[0], noise);
         let output = gradients.of[slots[0]].clone();
-        // c_ab of a part of a product is that of the output. A part of a sum has a share of its excess over an
-        // isotropic one.
+        // A part of a product has the c_ab of the output. A part of a sum has a share of the excess of the output's
+        // c_ab over an isotropic one.
         let [radial, cross] =
             [output.mixed.radial, output.mixed.cross].map(|of| if is_product { of } else { of - 1.0 });
         // The average of c_aa c_bb and c_ab c_ba of two parts.
@@ -501,8 +502,8 @@ impl Merged {
 }
 
 impl Answer {
-    /// Returns the noise of entries that is already in the covariance: none for entries that were drawn anew, all of it
-    /// (`None`) for others.
+    /// Returns the noise of the output's entries that is already in the covariance: no noise for entries that were
+    /// sampled anew, and `None`, which stands for all of the noise, for other entries.
     fn drawn(&self) -> Option<Noise> {
         matches!(self.gradient, super::component::GradientEntries::Drawn).then(Noise::none)
     }

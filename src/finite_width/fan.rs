@@ -8,8 +8,8 @@ use super::noise::{Covariances, FourPoint, GainCovariances, Noise, in_variables}
 use super::stream::Stream;
 use super::variables::{Matrix, R_AB, U_A, Vector};
 
-/// A fan with its parts and an output of `length` tokens. The output has the correlation `r`, and `leading` at infinite
-/// width.
+/// A fan with its parts and an output of `length` tokens. The output has the correlation `r` at finite width and
+/// `leading` at infinite width.
 pub(crate) struct FanContext<'p> {
     /// The common input.
     pub(crate) x: &'p Stream,
@@ -112,7 +112,8 @@ impl FanContext<'_> {
         }
     }
 
-    /// Returns the common part of the gradients of every two parts along the input of a fan, times `factor`.
+    /// Returns the common part, along the input of a fan, of the gradients of every two parts. `factor` returns the
+    /// factor on it from the indices of the two parts.
     pub(crate) fn commons(&self, factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {
         let mut commons = Vec::new();
         for j in 0..self.parts.len() {

@@ -75,8 +75,8 @@ impl Fluctuations {
         Arc::make_mut(&mut self.covariance).fork(stream);
     }
 
-    /// Applies a map of the streams in the slots `parts`. The output takes the first of these slots; the others are the
-    /// last slots and end.
+    /// Applies a map of the streams in the slots `parts`. The output takes the first of these slots. The others have to
+    /// be the last slots, and are removed.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
         let Map { moved, leading, jacobians: blocks, hessians } = map;
         let of_part = |(part, variable): Place| (parts[part], variable);

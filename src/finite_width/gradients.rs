@@ -51,7 +51,7 @@ pub(crate) struct Ends {
 pub(crate) struct Both {
     pub(crate) given: Conditional,
     pub(crate) mixed: Mixed,
-    /// The covariance that its entries are still to add to W.
+    /// The covariance that the entries of this gradient have not yet added to W.
     pending: Matrix2<f64>,
 }
 
@@ -78,7 +78,8 @@ impl Both {
         self.given.cosine.value
     }
 
-    /// Returns the derivatives of both levels with respect to U and R of all streams.
+    /// Returns the derivatives of the levels mean |g_a|² and mean g_a·g_b, over E |g_a|², with respect to U and R of
+    /// all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
         let of_all = |gradient: &Vectors| -> Vec<f64> {
             let of_stream = |r: &Vector| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
@@ -182,8 +183,8 @@ impl Gradients {
         given.add(mixed.added(&answer.transport));
         given.ln_own.add_placed(&gain.ln_own, parts);
         given.cosine = given.cosine.times(&gain.cosine.placed(parts, given.ln_own.streams()));
-        // At infinite width two tokens predict `cosines.output` · `gain.leading`, but the pass over all positions gives
-        // `cosines.input`.
+        // At infinite width the rule for two tokens gives the cosine `cosines.output` · `gain.leading`, but the pass
+        // over all positions gives `cosines.input`.
         given.cosine.value += cosines.input - cosines.output * gain.leading;
         *mixed = mixed.through(&answer.transport, [after, cosine_factor * after]);
         self.cosines.row_mut(stream).scale_mut(cosine_factor);
@@ -323,7 +324,8 @@ impl Gradients {
 }
 
 impl Both {
-    /// Adds the common part of two parts along their input, for a fan whose output has the gradient `output`.
+    /// Adds the common part, along the input, of the gradients of two parts, for a fan whose output has the gradient
+    /// `output`.
     fn common(&mut self, common: &Common, (output, ln_ratio): (&Self, f64), width: f64) {
         let Conditional { ln_own, cosine } = &mut self.given;
         if !ln_ratio.is_finite() {

@@ -58,7 +58,7 @@ impl Hessians {
         self.0.iter().map(move |second| (usize::from(second.row), second.by.map(place), second.value))
     }
 
-    /// Returns ½ H:S of every variable, for the covariance S of two input variables.
+    /// Returns ½ H:S for every output variable. `covariance` returns the covariance S of two input variables.
     pub(crate) fn bent(&self, covariance: impl Fn(Place, Place) -> f64) -> Vector {
         let mut bent = Vector::zeros();
         for (row, [a, b], value) in self.each() {
@@ -144,8 +144,8 @@ impl Tagged {
         Signal { means: x.mean.map(mean), ..Signal::centred(x.width, Kernel { ln_unit: x.ln_unit, ..kernel }) }
     }
 
-    /// Returns the derivatives of a function of the pairs with respect to the variables of the streams, at these
-    /// points.
+    /// Returns the derivatives of a function with respect to the variables of the streams, at the points `about`. `of`
+    /// returns the value of the function for the pair with this index.
     fn derivatives(&self, about: &[ExpansionPoint<'_>], of: impl Fn(usize) -> f64) -> Derivatives {
         let unit_of = |variable: usize| match variable % PAIR {
             R_AB => unit(correlation(about[variable / PAIR])),
@@ -237,8 +237,8 @@ impl Map {
         centred
     }
 
-    /// The map of a BatchNorm over `length` tokens whose input has the correlation `r`. y_a·y_b follows z_a·z_b with
-    /// z = x − mean_a x, without changes of the length of all tokens. Σ_a y_a = 0.
+    /// The map of a BatchNorm over `length` tokens whose input has the correlation `r`. y_a·y_b changes like z_a·z_b
+    /// with z = x − mean_a x, but the length of all tokens together stays fixed. Σ_a y_a = 0.
     pub(crate) fn batch_norm(leading: f64, r: f64, length: f64) -> Self {
         let rest = length - 1.0;
         // The derivatives of all output variables with respect to one input variable.

@@ -53,15 +53,15 @@ impl FourPoint {
     /// The four-point function of entries that are 1.
     pub(crate) const ONE: Self = Self { aaaa: 1.0, aaab: 1.0, aabb: 1.0, aabc: 1.0, abcd: 1.0 };
 
-    /// The four-point function of Gaussian entries of correlation `r`. `variance` is that of r over networks and pairs,
-    /// which matters where r is small.
+    /// The four-point function of Gaussian entries of correlation `r`. `variance` is the variance of r over networks
+    /// and pairs of tokens, which matters where r is small.
     pub(crate) fn gaussian(r: f64, variance: f64) -> Self {
         let r2 = r * r;
         Self { aaaa: 3.0, aaab: 3.0 * r, aabb: 1.0 + 2.0 * (r2 + variance), aabc: r + 2.0 * r2, abcd: 3.0 * r2 }
     }
 
-    /// The four-point function of random directions of `length` tokens that sum to zero; all directions are equally
-    /// likely.
+    /// The four-point function of entries whose values for `length` tokens form a random direction. The values sum to
+    /// zero, and all such directions are equally likely.
     pub(crate) fn direction(length: f64) -> Self {
         let rest = length - 1.0;
         let over = (rest * (rest + 2.0)).recip();
@@ -74,7 +74,7 @@ impl FourPoint {
         }
     }
 
-    /// Returns the four-point function of products of independent entries.
+    /// Returns the four-point function of products of the entries with the independent entries of `other`.
     pub(crate) fn times(self, other: Self) -> Self {
         Self {
             aaaa: self.aaaa * other.aaaa,
@@ -173,7 +173,8 @@ impl Covariances {
         matrix
     }
 
-    /// Returns the noise of averages over `width` entries in the variables, for `length` tokens of correlation `r`.
+    /// Returns the noise that averages over `width` entries add to the variables, for `length` tokens of correlation
+    /// `r`.
     pub(crate) fn noise(self, width: f64, length: f64, r: f64) -> Noise {
         let moments = self.matrix(length) / width;
         let jacobian = jacobian(r);

@@ -127,8 +127,8 @@ impl Symmetric {
         self.streams += 1;
     }
 
-    /// Returns F A Fᵀ for a map F that joins the streams `parts` into one. It takes the index of the first part; the
-    /// other parts are the last streams and end.
+    /// Returns F A Fᵀ for a map F that joins the streams `parts` into one. The joined stream takes the index of the
+    /// first part. The other parts have to be the last streams, and are removed.
     pub(crate) fn joined(&self, parts: &[usize], maps: &[Matrix]) -> Self {
         let (first, mut joined) = (parts[0], self.clone());
         joined.truncate(self.streams + 1 - parts.len());
@@ -191,7 +191,7 @@ impl Quadratic {
         Self { value, gradient: smallvec![Vector::zeros(); streams], hessian: Symmetric::zeros(streams) }
     }
 
-    /// Returns the number of streams of which it is a function.
+    /// Returns the number of streams on whose variables the function depends.
     pub(crate) fn streams(&self) -> usize {
         self.gradient.len()
     }
@@ -208,7 +208,8 @@ impl Quadratic {
         }
     }
 
-    /// Returns it as a function of `streams` streams, among which its own are `parts`.
+    /// Returns the function as one of `streams` streams, among which the streams of this function have the indices
+    /// `parts`.
     pub(crate) fn placed(&self, parts: &[usize], streams: usize) -> Self {
         let mut placed = Self::constant(0.0, streams);
         placed.add_placed(self, parts);
@@ -263,7 +264,7 @@ impl Quadratic {
         self
     }
 
-    /// Makes it a function of the inputs of the linear map of [`Symmetric::joined`].
+    /// Turns a function of the output of the linear map of [`Symmetric::joined`] into a function of the map's inputs.
     pub(crate) fn pull(&mut self, parts: &[usize], maps: &[Matrix]) {
         let output = self.gradient[parts[0]];
         self.gradient.resize(self.streams() + parts.len() - 1, Vector::zeros());
@@ -273,7 +274,8 @@ impl Quadratic {
         self.hessian = self.hessian.split(parts, maps);
     }
 
-    /// Makes it a function of a stream before its fork, whose copy is the last stream.
+    /// Turns a function of a stream and its copy, which is the last stream, into a function of the stream before the
+    /// fork.
     pub(crate) fn unfork(&mut self, stream: usize) {
         if let Some(copy) = self.gradient.pop() {
             self.gradient[stream] += copy;
@@ -286,7 +288,7 @@ impl Quadratic {
         0.5 * self.hessian.contracted(covariance)
     }
 
-    /// Returns the expectation less the value if the variables of one stream alone vary.
+    /// Returns E of the function minus its value, if only the variables of one stream vary, with this covariance.
     pub(crate) fn bent_by(&self, stream: usize, covariance: &Matrix) -> f64 {
         0.5 * self.hessian.own(stream).dot(covariance)
     }

@@ -37,7 +37,7 @@ pub(crate) struct Stream {
     pub(crate) fixed: [f64; 2],
     /// The noise of finitely many entries that is already in the covariance; `None` if all of it is.
     pub(crate) drawn: Option<Noise>,
-    /// E of n (mean of entries − E x)²/E x² of one token, and of the product for two tokens.
+    /// n/E x² times E D_a² and times E D_a D_b for two tokens a, b, where D is the mean of a token's entries minus E x.
     pub(crate) ones: [f64; 2],
     /// The derivatives of u_a and r_ab here by u_a and r_ab at the last fork, and the factor on the cosine of two
     /// gradients from here back to the fork.
@@ -48,7 +48,8 @@ pub(crate) struct Stream {
 }
 
 impl Centred {
-    /// Gaussian entries that do not come from an activation. `variance` is that of the correlation `r` over networks.
+    /// Gaussian entries that do not come from an activation. `variance` is the variance of the correlation `r` over
+    /// networks.
     pub(crate) fn gaussian(r: f64, variance: f64) -> Self {
         let entries = FourPoint::gaussian(r, variance);
         Self { entries, with_gains: [Vector::zeros(); 2], own: [0.0; 2], pair: [0.0; 2] }
@@ -56,7 +57,8 @@ impl Centred {
 }
 
 impl Stream {
-    /// A stream of Gaussian entries that were just drawn. `variance` is that of their correlation over networks.
+    /// A stream of Gaussian entries that were just drawn. `variance` is the variance of their correlation over
+    /// networks.
     pub(crate) fn drawn(width: f64, [leading, correlation]: [f64; 2], variance: f64) -> Self {
         Self {
             width,

@@ -6,7 +6,8 @@
 //!                                           U = ln mean_a |x_a|²/n      R = mean_{a≠b} x_a·x_b/mean_a |x_a|²      of all
 //! ```
 //!
-//! They are functions of one network. Source: van Kampen 2007, chapter X (expansion in the size of a system).
+//! Each network has its own values of these variables. Source: van Kampen 2007, chapter X (expansion in the size of a
+//! system).
 
 use nalgebra::{SMatrix, SVector};
 

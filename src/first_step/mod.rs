@@ -27,9 +27,9 @@
 //! * Adam: maps after activations and products, where the features of similar tokens are not Gaussian, and maps before
 //!   ReLU and similar functions, whose features may be silent for all tokens and then take no step (`untold.rs`).
 //!
-//! The last two make E |G| smaller than predicted: there Adam's ΔL is too large by up to √(π/2). Kernels are averages
-//! over the repetitions of ids. Δy is quadratic in kernels but does not contain their variance over sequences, so that
-//! it is too small after attention to few tokens.
+//! The two kinds of maps named for Adam have a smaller E |G| than predicted: there Adam's ΔL is too large by up to
+//! √(π/2). Kernels are averages over the repetitions of ids. Δy is quadratic in kernels but does not contain their
+//! variance over sequences, so that it is too small after attention to few tokens.
 //!
 //! # Source
 //!
@@ -67,7 +67,7 @@ pub struct UpdateRow {
     pub layer: i64,
     /// Name of the tensor.
     pub tensor: String,
-    /// Its learning rate.
+    /// The learning rate of the tensor: the requested rate times the factor of the tensor in the stack.
     pub learning_rate: Number,
     /// Root mean square of the step, √(E ΔW²).
     pub update: Number,
@@ -75,7 +75,7 @@ pub struct UpdateRow {
     pub relative_update: Option<Number>,
     /// Root mean square change of the output of a linear map, √(E Δy²); `None` if it is not predicted.
     pub output_change: Option<Number>,
-    /// `output_change` over √(E y²).
+    /// `output_change` over √(E y²); `None` if `output_change` is not predicted or E y² is zero.
     pub relative_output_change: Option<Number>,
     /// The decrease of the loss by this tensor alone, to first order.
     pub loss_drop: Number,
@@ -146,7 +146,7 @@ struct Step<'a> {
     weight: &'a WeightRow,
     /// The linear map that uses the tensor, if it is used exactly once.
     linear: Option<&'a LinearRow>,
-    /// E Δy² at learning rate 1, if it is predicted.
+    /// E Δy² at learning rate 1; `None` if it is not predicted.
     moved: Option<Number>,
     ln_entries: f64,
     /// ln of the share of entries that have a gradient.

@@ -6,7 +6,7 @@ use sigprop_stack::{EmbeddingTerm, Ids, Source, Stack, Stream};
 
 use crate::head::Head;
 
-/// The share of rows that a sequence uses, for every table that no head shares.
+/// Returns the share of rows that a sequence uses, by name of the table. A table that the head shares is left out.
 pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
     let mut shares = HashMap::new();
     for stream in &stack.streams {
@@ -23,7 +23,7 @@ pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
     shares
 }
 
-/// The expected share of rows that one stream uses.
+/// Returns the expected share of the vocabulary that occurs in one sequence of a stream.
 fn share(ids: &Ids, stream: &Stream) -> f64 {
     let vocabulary = ids.vocab_size() as f64;
     let count = match ids {

@@ -8,8 +8,8 @@ use sigprop_stack::{
 
 use crate::mean_field::dual::function::is_odd;
 
-/// The weights of maps that make keys. Under Adam also the weights before activations that can be silent, and those
-/// whose input features are not like Gaussian ones.
+/// Returns the names of the weights of maps that make keys. Under Adam it also returns the weights before activations
+/// that can be silent, and those whose input features are not like Gaussian ones.
 pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
     let mut walk = Walk { optimizer, ends: Vec::new(), weights: HashSet::new() };
     for stream in &stack.streams {
@@ -124,7 +124,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Returns true if the features of one token have a mean over all features.
+/// Returns true if an embedding consists of sinusoidal waves. Its features have a mean over all features of a token.
 fn is_wave(term: &EmbeddingTerm) -> bool {
     matches!(term, EmbeddingTerm::SinusoidalPosition { .. })
 }

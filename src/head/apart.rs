@@ -21,8 +21,8 @@ use crate::mean_field::softmax::normal_nodes;
 
 const STEP: f64 = 0.2;
 
-/// Standard deviation of scores without a soft cap above which softmax weights are taken to be 0 or 1. A fraction of
-/// about its inverse is neither.
+/// Standard deviation of scores without a soft cap above which softmax weights are taken to be 0 or 1. In truth they
+/// are neither in a fraction of cases of about the inverse of this number.
 const SHARPEST: f64 = 64.0;
 /// Standard deviation above which the step between nodes shrinks no further. It is larger than [`SHARPEST`] because J
 /// under a soft cap needs finer nodes.
@@ -181,7 +181,7 @@ impl Weights {
     }
 }
 
-/// −ln of the largest 1 − e^{−y} at which an integrand is negligible.
+/// Integrands are negligible where 1 − e^{−y} is at most e to the power of minus this number.
 const NEGLIGIBLE: f64 = 25.0;
 
 /// The law of a score as quadrature nodes in ascending order.
@@ -196,7 +196,8 @@ struct Node {
     weight: f64,
 }
 
-/// E e^{−y}, and the moments with y e^{−y} in place of A (y² e^{−y} in place of A²).
+/// Expectations for one score at one t: E e^{−y}, and the moments of [`Weights`] with y e^{−y} in place of A and y²
+/// e^{−y} in place of A².
 struct At {
     none: f64,
     weights: Weights,

@@ -64,8 +64,8 @@ use own::Own;
 use residual::{Logits, Residual, RowGroup};
 use targets::Repeats;
 
-/// Softmax weight of the token just read above which a caveat reports it. Its square is the common part of the
-/// gradients of equal ids.
+/// The softmax weight of the token just read is reported by a caveat if it is above this. The square of that weight is
+/// the common part of the gradients of equal ids.
 const READ: f64 = 0.1;
 
 /// ln of the logit variance above which the softmax is 0 or 1, and only the loss grows, with the standard deviation.
@@ -80,7 +80,7 @@ pub fn tied(stack: &Stack) -> Option<Head> {
 /// The prediction for a network under the loss of its head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossPrediction {
-    /// All moments. Gradients are of the mean loss over the tokens of a sequence.
+    /// The moments of all sites and weights. Gradients are of the mean loss over the tokens of a sequence.
     pub prediction: Prediction,
     /// The loss itself.
     pub loss: Loss,

@@ -27,7 +27,7 @@ use crate::predict::ForwardWalk;
 
 /// The relation between a token's embedding and the end of its stream.
 pub(super) struct Own {
-    /// The cosine between the two.
+    /// The cosine between the embedding and the end of the stream.
     pub(super) cosine: f64,
     /// The component along the embedding that the norms leave of a unit gradient along it.
     pub(super) kept: f64,
@@ -61,7 +61,7 @@ struct Carried {
 }
 
 impl Carried {
-    /// Returns the norms that have been passed after one more.
+    /// Returns the norms that the signal has passed once it also passes the next one.
     fn normed(&self) -> Norms {
         match self.norms {
             None => Norms { first: self.cosine, last: self.cosine, lost: 0.0 },
@@ -126,12 +126,12 @@ fn root_part(part: f64, whole: f64) -> f64 {
     if part.min(whole) == f64::NEG_INFINITY { 0.0 } else { (0.5 * (part - whole)).exp() }
 }
 
-/// Returns the factor of the biases of a norm on a cosine, from ln E y² of its output.
+/// Returns the factor by which the biases of a norm change a cosine, from ln E y² of the output of the norm.
 fn unbiased(norm: &Norm, ln_second: f64) -> f64 {
     (1.0 - norm.bias.variance() / ln_second.exp()).max(0.0).sqrt()
 }
 
-/// Returns the factor of a component on a cosine, from ln E x² of its input and its output.
+/// Returns the factor by which a component changes a cosine, from ln E x² of its input and of its output.
 fn kept(component: &Component, [before, after]: [f64; 2]) -> f64 {
     match component {
         Component::Norm(norm) => unbiased(norm, after),

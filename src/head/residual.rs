@@ -20,7 +20,7 @@ pub(super) struct Logits {
     /// The cosine between the inputs of the head at two tokens, on average over all pairs.
     pub(super) cosine: f64,
     /// c², the squared cosine between the input of the head at a token and the token's own embedding. The cosine
-    /// between tokens of equal ids is larger by it.
+    /// between tokens of equal ids is larger by c².
     pub(super) own: f64,
     /// The probabilities that tokens have the same id.
     pub(super) repeats: Repeats,
@@ -33,7 +33,7 @@ pub(super) struct Logits {
 pub(super) struct RowGroup {
     /// The number of rows.
     pub(super) count: f64,
-    /// Their E w_v² relative to the mean over all rows.
+    /// E w_v² of these rows, relative to the mean over all rows.
     pub(super) weight: f64,
 }
 
@@ -140,7 +140,7 @@ impl Logits {
         self.variance * self.rows[group].weight
     }
 
-    /// Returns the sum over groups, each weighted by the size of its rows.
+    /// Returns the sum of `of` over groups, each weighted by the size of its rows.
     pub(super) fn weighted(&self, of: impl Fn(usize) -> f64) -> f64 {
         self.rows.iter().enumerate().map(|(index, row)| row.weight * of(index)).sum()
     }

@@ -146,7 +146,7 @@ impl Pairs {
     }
 }
 
-/// The probability of a class among all pairs, and in it of pairs with Y, with Z and with both.
+/// Probabilities among all pairs: of the pairs of a class, and of the pairs in it with Y, with Z and with both.
 struct Chances {
     pairs: f64,
     first: f64,
@@ -155,7 +155,7 @@ struct Chances {
 }
 
 impl Chances {
-    /// Returns E (α − Y J)(β − Z J'), each with the mean of its slope.
+    /// Returns E (α − Y J)(β − Z J') over the pairs of the class. The arguments are α and E J, and β and E J'.
     fn product(&self, [alpha, slope]: [f64; 2], [beta, other]: [f64; 2]) -> f64 {
         let targets = slope * other * self.both - alpha * other * self.second - beta * slope * self.first;
         alpha * beta * self.pairs + targets

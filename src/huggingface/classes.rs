@@ -18,13 +18,13 @@ enum Task {
     Base,
     /// Logits of tokens: next, masked or of a decoder.
     Language,
-    /// All tasks of pre-training.
+    /// Logits of tokens: of the next token, of masked tokens, or of a decoder's tokens.
     PreTraining,
     /// One label for a sequence, or for an image.
     Sequence,
-    /// A label for each token; ends of an answer.
+    /// A label for each token, or the two ends of an answer in a text.
     Tokens,
-    /// One number for a sequence.
+    /// One score for a sequence, by which one of several sequences is chosen.
     Choice,
     NextSentence,
     /// Labels of two tokens of an image.
@@ -74,7 +74,8 @@ impl Widths {
         self.d_model * outputs + outputs
     }
 
-    /// Returns the number of parameters of the first map of a head, as wide as the stream: poolers and the like.
+    /// Returns the number of parameters of a linear map from the stream to its own width, the first map of poolers and
+    /// of some heads.
     fn dense(&self) -> u64 {
         self.map(self.d_model)
     }
@@ -83,8 +84,8 @@ impl Widths {
         self.map(self.labels)
     }
 
-    /// Returns the number of parameters of a map to the width of the token embedding, a LayerNorm, and the bias of the
-    /// logits.
+    /// Returns the number of parameters of the transform before the logits of a masked language model: a map to the
+    /// width of the token embedding, a LayerNorm, and the bias of the logits.
     fn transform(&self) -> u64 {
         self.map(self.embedding) + 2 * self.embedding + self.vocab
     }
@@ -121,8 +122,8 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
         + images::images(keys, task, architecture, &widths)?)
 }
 
-/// Returns the number of parameters of tables that are not learned, a norm of the class token, indexers, and a
-/// regression over all attention.
+/// Returns the number of parameters that a family has in every class in addition to the network: tables that are not
+/// learned, a norm of the class token, indexers, and a regression over all attention weights.
 fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
     let width = architecture.d_model as u64;
     let positions = keys.axes.get().positions.unwrap_or(architecture.seq_len) as u64;
@@ -131,10 +132,10 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
         "marian" | "pegasus" => 2 * positions * width,
         "roformer" => positions * width / architecture.n_heads.unwrap_or(1) as u64,
         "esm" => (architecture.n_layers * architecture.n_heads.unwrap_or(1)) as u64 + 1,
-        // Two slopes of every xIELU.
+        // Each xIELU has two learned slopes.
         "apertus" => 2 * architecture.n_layers as u64,
         "clip_vision_model" => 2 * width,
-        // Biases that are added to scores for the choice of experts.
+        // Biases that are added to the scores when experts are chosen.
         "ernie4_5_moe" => architecture.experts.map_or(0, |experts| {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
             (sparse * experts.n_experts) as u64

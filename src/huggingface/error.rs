@@ -23,7 +23,7 @@ pub enum ImportError {
     /// The text is not JSON, or not an object.
     #[error("not a config: {0}")]
     Json(String),
-    /// The file is another file of the library.
+    /// The file is not the config of a model but another file of the library, such as that of a tokenizer.
     #[error("this is {kind}, not the config of a model; {hint}")]
     OtherFile {
         /// The kind of file.
@@ -34,7 +34,7 @@ pub enum ImportError {
     /// The config has no `model_type`, which decides how the rest is read.
     #[error("the config has no model_type; {}", advice(similar))]
     NoModelType {
-        /// The families that have its keys, the nearest first.
+        /// The families that read the keys of the config, the nearest first.
         similar: Vec<&'static str>,
     },
     /// The family is not known.
@@ -42,7 +42,7 @@ pub enum ImportError {
     UnknownModelType {
         /// The `model_type` of the config.
         got: String,
-        /// The families that have its keys, the nearest first.
+        /// The families that read the keys of the config, the nearest first.
         similar: Vec<&'static str>,
     },
     /// The networks of the family have a structure that is not computed.

@@ -11,8 +11,8 @@ pub(super) fn normal(std: f64) -> Init {
     Init::Normal { std }
 }
 
-/// Returns the standard deviation of the base class: `initializer_range`, or 0.02 if it is 0; else `init_std`; else
-/// `initializer_factor`.
+/// Returns the standard deviation that the library's base class uses: `initializer_range`, else `init_std`, else
+/// `initializer_factor`. Since release 5.0 a value of 0 means 0.02.
 pub(super) fn base_std(keys: &Keys, default: f64) -> Result<f64, ImportError> {
     let std = keys.number("init std", &["initializer_range", "init_std", "initializer_factor"], default)?;
     if !(0.0..=1e6).contains(&std) {

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The largest finite number, in place of infinity.
+/// The largest finite number, which replaces infinity.
 const INFINITY: &str = "1.7976931348623157e308";
-/// A string in place of NaN, which is not taken for a number.
+/// A string that replaces NaN, so that a reader of numbers rejects it.
 const NAN: &str = "\"NaN\"";
 
 /// Returns the text as standard JSON.

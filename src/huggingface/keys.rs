@@ -19,11 +19,11 @@ pub(super) struct Keys<'a> {
     config: &'a Map<String, Value>,
     family: &'a str,
     pub(super) options: Options,
-    /// Keys that were asked for.
+    /// Keys that a family has asked for, whether the config has them or not.
     used: RefCell<BTreeSet<String>>,
     fields: RefCell<Vec<Field>>,
     warnings: RefCell<Vec<String>>,
-    /// Axes of parameters that the architecture does not determine.
+    /// Sizes of parameters that the architecture does not determine.
     pub(super) axes: Cell<Axes>,
 }
 
@@ -38,7 +38,8 @@ impl<'a> Keys<'a> {
         self.family
     }
 
-    /// Returns the fields that were read, and warnings about keys that may have been missed.
+    /// Returns the values that were read, and warnings: those that were noted, and one for each unread key that may
+    /// change signals.
     pub(super) fn finish(self) -> (Vec<Field>, Vec<String>) {
         let used = self.used.into_inner();
         let mut warnings = self.warnings.into_inner();
@@ -64,7 +65,7 @@ impl<'a> Keys<'a> {
         self.warnings.borrow_mut().push(warning);
     }
 
-    /// Notes a value that follows from others.
+    /// Notes a value that follows from other values, with its origin.
     pub(super) fn note(&self, name: &str, value: impl Display, origin: impl Display) {
         let field = Field { name: name.to_owned(), value: value.to_string(), origin: origin.to_string() };
         self.fields.borrow_mut().push(field);
@@ -81,7 +82,7 @@ impl<'a> Keys<'a> {
         self.find(&[key]).map(|(_, value)| value)
     }
 
-    /// Marks keys as read whose value makes no difference in this family.
+    /// Marks as read the `keys` whose values make no difference in this family.
     pub(super) fn same(&self, keys: &[&'static str]) {
         self.find(keys);
     }
@@ -182,7 +183,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Returns the keys of an object inside this one; [`Keys::absorb`] takes over their notes.
+    /// Returns the keys of the object `inner` in this config; [`Keys::absorb`] then adds its notes to these.
     pub(super) fn inside<'b>(&'b self, inner: &'b Map<String, Value>) -> Keys<'b> {
         Keys::new(inner, self.family, self.options)
     }
@@ -212,7 +213,7 @@ fn size(value: &Value) -> Option<usize> {
 fn smells(key: &str, value: &Value) -> bool {
     const SMELLS: [&str; 9] =
         ["multiplier", "scale", "scaling", "cap", "norm", "alpha", "residual", "expert", "window"];
-    /// Parts of keys that change no signal at initialisation in a family that does not read them.
+    /// Parts of names of keys that change no signal at initialisation, unless a family reads the key.
     const HARMLESS: [&str; 31] = [
         // Training, and the training of mixtures.
         "router_",
@@ -229,7 +230,8 @@ fn smells(key: &str, value: &Value) -> bool {
         "encoder_no_repeat",
         "weighted_layer",
         "scoring_func",
-        // Epsilons and kinds of norms under names of other families: the family has its own key, or one kind.
+        // Epsilons and kinds of norms under the names of other families. A family reads its own key, or has only one
+        // kind.
         "layer_norm_eps",
         "rms_norm_eps",
         "norm_epsilon",

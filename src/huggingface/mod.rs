@@ -32,7 +32,7 @@ pub struct Options {
     pub family: Option<&'static str>,
     /// The release of the library that initialises the weights.
     pub version: Version,
-    /// The half of a model of texts and images that is read.
+    /// The half that is read of a model of texts and images.
     pub tower: Tower,
     /// The number of tokens of a sequence, on which some frequencies of rotary positions depend. By default it is the
     /// model's number of positions, up to 256.
@@ -193,7 +193,7 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     Ok(Imported { architecture, fields, warnings, names })
 }
 
-/// Reads `text_config` or `vision_config` of a model made of several.
+/// Reads `text_config` or `vision_config` of a model that consists of several networks.
 fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Result<Imported, ImportError> {
     let key = options.tower.key();
     let default = match options.tower {

@@ -9,9 +9,9 @@ const STATE_SPACE: &str =
     "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
 
 struct Structure {
-    /// The reason why it is not computed.
+    /// The reason why the structure is not computed.
     reason: &'static str,
-    /// Model types, or their beginnings.
+    /// Model types with this structure, in full or by their first letters.
     model_types: &'static [&'static str],
 }
 
@@ -141,7 +141,8 @@ const STRUCTURES: &[Structure] = &[
     },
 ];
 
-/// Families that read the rest of a config, by the beginning of the model type; the first match counts.
+/// Beginnings of model types that are not computed, each with the family whose rules read the rest of such a config.
+/// The first match counts.
 const WITHOUT: &[(&str, &str)] = &[
     ("gpt_oss", "mixtral"),
     ("granite_swa", "granite"),
@@ -162,7 +163,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("gemma4_text", "gemma3_text"),
 ];
 
-/// Beginnings of other model types that start like one above but have another structure.
+/// Beginnings of model types that start like an entry above but have another structure.
 const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
 /// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.

@@ -11,13 +11,13 @@ use super::ImportError;
 use super::keys::Keys;
 use crate::architecture::{Architecture, Positions};
 
-/// The rotation of a family if its config gives none.
+/// The rotation of a family, if the config does not describe one.
 #[derive(Clone, Copy)]
 pub(super) struct Rotation {
     /// The share of the features of a head that are rotated.
     pub(super) share: f64,
     pub(super) base: f64,
-    /// The rotation in blocks with a window; `None` if it is that of the other blocks.
+    /// The rotation in blocks with a window; `None` if it is the same as in the other blocks.
     pub(super) window: Option<WindowRotation>,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct WindowRotation {
 }
 
 impl Rotation {
-    /// Returns the same rotation for all blocks.
+    /// Returns the rotation with one share and one base for all blocks.
     pub(super) fn new(share: f64, base: f64) -> Self {
         Self { share, base, window: None }
     }
 }
 
-/// A head before its frequencies are scaled.
+/// The rotary positions of a head before scaling changes their frequencies.
 struct Plain {
     d_head: usize,
     /// The number of features that are rotated.
@@ -111,8 +111,8 @@ struct Parameters {
     origin: &'static str,
 }
 
-/// Returns the parameters of layers of this kind: `rope_parameters`, overridden by `rope_scaling` if that applies to
-/// them.
+/// Returns the parameters of layers of this kind. Values in `rope_parameters` are replaced by those in `rope_scaling`
+/// if `scaled` is true.
 fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameters, ImportError> {
     let scaling = keys.nested("rope_scaling")?.filter(|scaling| scaled && !scaling.is_empty());
     let given = keys.nested("rope_parameters")?;
@@ -129,7 +129,7 @@ fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameter
     Ok(Parameters { values, origin })
 }
 
-/// Returns the parameters of Ministral 3 if its config has none.
+/// Returns the default parameters of Ministral 3, for a config without any.
 fn ministral() -> Map<String, Value> {
     let numbers =
         [("factor", 16.0), ("original_max_position_embeddings", 16_384.0), ("mscale", 1.0), ("mscale_all_dim", 1.0)];
@@ -137,7 +137,8 @@ fn ministral() -> Map<String, Value> {
     [("rope_type".to_owned(), Value::from("yarn"))].into_iter().chain(numbers).collect()
 }
 
-/// Returns a head with this share and base, unless the parameters of its layers give others.
+/// Returns the unscaled rotary positions of a head, with the given share and base unless the parameters in `inner` set
+/// others.
 fn plain(
     keys: &Keys,
     architecture: &Architecture,
@@ -157,7 +158,7 @@ fn plain(
 }
 
 impl Plain {
-    /// Returns the powers of `base`, for `features` features.
+    /// Returns the frequencies of the rotated pairs of features, `base`^(−2i/`features`).
     fn powers(&self, base: f64, features: usize) -> impl Iterator<Item = f64> {
         (0..self.features / 2).map(move |i| base.powf(-2.0 * i as f64 / features as f64))
     }
@@ -166,7 +167,7 @@ impl Plain {
         self.powers(self.base, self.features)
     }
 
-    /// Returns the frequencies of `rope_type`.
+    /// Returns the frequencies as the `rope_type` in `scaling` changes them.
     fn scaled(&self, keys: &Keys, scaling: &Keys) -> Result<Turns, ImportError> {
         let kind = scaling.word("rotary scaling", &["rope_type", "type"], "default")?;
         let factor = scaling.maybe_number("rotary factor", &["factor"])?;
@@ -198,20 +199,21 @@ impl Plain {
         Ok(self.original.or(given).unwrap_or(self.positions).max(1.0))
     }
 
-    /// Returns frequencies of a larger base for sequences beyond the last position (NTK); `None` for shorter ones.
+    /// Returns the frequencies of a larger base if the sequence is longer than the number of positions (NTK); `None` if
+    /// it is not.
     fn stretched(&self, factor: f64) -> Option<Vec<f64>> {
         let stretch = factor * self.seq_len / self.positions - (factor - 1.0);
         (self.seq_len > self.positions).then(|| self.based(stretch))
     }
 
-    /// Returns frequencies of a base that grows so that the slowest frequency is divided by `stretch` (NTK).
+    /// Returns the frequencies of a larger base, chosen such that the slowest frequency is divided by `stretch` (NTK).
     fn based(&self, stretch: f64) -> Vec<f64> {
         let features = self.features as f64;
         let base = self.base * stretch.powf(features / (features - 2.0).max(1.0));
         self.powers(base, self.features).collect()
     }
 
-    /// Returns Llama 3's frequencies: slow ones are divided, fast ones are not.
+    /// Returns Llama 3's frequencies: slow ones are divided by `factor`, fast ones are unchanged.
     fn by_turns(&self, scaling: &Keys, factor: f64) -> Result<Vec<f64>, ImportError> {
         let low = scaling.number("low frequency factor", &["low_freq_factor"], 1.0)?;
         let high = scaling.number("high frequency factor", &["high_freq_factor"], 4.0)?.max(low + 1e-9);
@@ -224,8 +226,8 @@ impl Plain {
         Ok(self.unscaled().map(scale).collect())
     }
 
-    /// Returns LongRoPE's frequencies: a divisor per frequency, and other divisors for sequences beyond the original
-    /// positions.
+    /// Returns LongRoPE's frequencies, each divided by its own number. Sequences beyond the original positions have
+    /// other divisors than shorter ones.
     fn by_feature(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
         let original = self.original(scaling)?;
         let key = if self.seq_len > original { "long_factor" } else { "short_factor" };
@@ -245,7 +247,7 @@ impl Plain {
         Ok(Turns { frequencies: Some(frequencies), scale })
     }
 
-    /// Returns YaRN's frequencies: a ramp from undivided frequencies to divided ones.
+    /// Returns YaRN's frequencies: a ramp between unchanged and divided frequencies.
     fn interpolated(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
         let fast = scaling.number("beta_fast", &["beta_fast"], 32.0)?;
         let slow = scaling.number("beta_slow", &["beta_slow"], 1.0)?;
@@ -253,7 +255,7 @@ impl Plain {
         let original = self.original(scaling)?;
         let factor = factor.unwrap_or(self.positions / original).max(1e-9);
         let features = self.features as f64;
-        // The feature whose angle turns `rotations` times over the original positions.
+        // The index of the feature whose angle makes `rotations` turns over the original positions.
         let place =
             |rotations: f64| features * (original / (rotations.max(1e-9) * 2.0 * PI)).ln() / (2.0 * self.base.ln());
         let (low, high) = (place(fast), place(slow));

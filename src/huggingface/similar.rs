@@ -11,9 +11,9 @@ use super::keys::Keys;
 use super::{Options, families};
 use crate::architecture::{Architecture, NormChoice, Positions};
 
-/// The largest number of families that are named.
+/// The largest number of similar families that are named.
 const SHOWN: usize = 4;
-/// The least number of keys that a family must read.
+/// The smallest number of keys that a family must read to count as similar.
 const FEWEST: usize = 3;
 
 /// Parts of keys that describe no structure: training, generation, heads of tasks, formats and files.
@@ -96,9 +96,9 @@ const NO_TEXT: [&str; 4] = ["image_size", "patch_size", "num_channels", "num_mel
 /// Keys of the ε of LayerNorm.
 const LAYER_NORM: [&str; 3] = ["layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"];
 
-/// Returns the families that read most keys of a config, among the families whose blocks it may have, in the order of
-/// the table. The list is empty if more than half of all families read equally many keys, as for a config with sizes
-/// alone.
+/// Returns the families that read the largest number of keys of a config, in the order of the table. Only families
+/// whose blocks may fit the config count. The list is empty if more than half of all families read equally many keys,
+/// as for a config that has only sizes.
 pub(super) fn similar(config: &Map<String, Value>, options: Options) -> Vec<&'static str> {
     let model_types = FAMILIES.iter().flat_map(|family| family.model_types.iter().copied());
     let scored: Vec<(usize, &str)> =
@@ -114,7 +114,7 @@ pub(super) fn similar(config: &Map<String, Value>, options: Options) -> Vec<&'st
     nearest.into_iter().take(SHOWN).collect()
 }
 
-/// Returns the number of keys that the family reads; `None` if its blocks are different.
+/// Returns the number of keys of a config that the family `name` reads; `None` if its blocks do not fit the config.
 fn keys_read(config: &Map<String, Value>, name: &str, options: Options) -> Option<usize> {
     let family = families::find(name)?;
     let keys = Keys::new(config, name, options);
@@ -131,7 +131,7 @@ fn is_structural(key: &str, value: &Value) -> bool {
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     let is_off = match value {
         Value::Null => true,
-        // Blocks without a bias or a norm are different.
+        // A flag that is false matters if it removes a bias or a norm.
         Value::Bool(on) => !on && !has(&["bias", "norm"]),
         Value::Number(number) => {
             let got = number.as_f64();
@@ -159,7 +159,7 @@ fn agrees(key: &str, value: &Value, config: &Map<String, Value>, architecture: &
     }
 }
 
-/// Returns true if the ε of the config belongs to the family's norm.
+/// Returns true if the ε of the config belongs to the kind of norm of the family.
 fn same_norm(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let norm = architecture.norm.unwrap_or(NormChoice::Layernorm);
@@ -169,7 +169,7 @@ fn same_norm(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     (!root_mean_square || norm == NormChoice::Rmsnorm) && (!layer || norm == NormChoice::Layernorm)
 }
 
-/// Returns true if both read images or audio, or neither does.
+/// Returns true if config and family both read images or audio, or neither does.
 fn same_input(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     NO_TEXT.iter().any(|key| config.contains_key(*key)) == architecture.stem.is_some()
 }

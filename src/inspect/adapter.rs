@@ -103,7 +103,8 @@ impl Adapter {
         )
     }
 
-    /// Returns the tensors with their initialisation by PEFT, if the config says that it is the default or Gaussian.
+    /// Returns A and B of all modules with their initialisation by PEFT. The list is empty if the config asks for an
+    /// initialisation that is neither the default nor Gaussian.
     pub fn held(&self) -> Vec<Held> {
         let halves =
             |pair: &'_ Pair| [(pair.a.clone(), self.start_of_a(pair)), (pair.b.clone(), self.start_of_b(pair))];
@@ -127,8 +128,8 @@ impl Adapter {
         Some(if pair.is_table && start == Init::Zero { Init::Normal { std: 1.0 } } else { Init::Zero })
     }
 
-    /// Returns the findings about the adapter alone: the findings about its tensors, with a single one for all factors
-    /// that must be zero and are not.
+    /// Returns the findings about the tensors of the adapter. All factors that must be zero and are not have a single
+    /// finding, and so have all modules whose factors are both zero.
     pub fn findings(&self, inspection: &Inspection) -> Vec<Finding> {
         let zeros: HashSet<String> = self.pairs.iter().map(|pair| starred(&pair.zero().name)).collect();
         let is_own = |finding: &Finding| match finding.problem {

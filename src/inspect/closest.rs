@@ -24,7 +24,7 @@ const NOTHING: f64 = 1000.0;
 pub struct Resemblance {
     /// The scheme, with its arguments.
     pub scheme: String,
-    /// The root mean square distance of all sampled tensors, as a factor: 1 is the scheme itself.
+    /// The root mean square distance of all sampled tensors, as a factor; 1 if all agree with the scheme.
     pub factor: f64,
 }
 

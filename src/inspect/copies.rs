@@ -47,7 +47,7 @@ pub(super) fn copies(readings: &[Reading]) -> Vec<Copies> {
     found
 }
 
-/// Returns the correlation of two tensors, if they depend on each other.
+/// Returns the correlation of two tensors; `None` if they do not depend on each other.
 fn dependence(one: &Reading, other: &Reading) -> Option<f64> {
     /// The least number of entries; shorter vectors may be equal by chance.
     const FEWEST: u64 = 8;
@@ -58,8 +58,8 @@ fn dependence(one: &Reading, other: &Reading) -> Option<f64> {
     if a.hash == b.hash { Some(1.0) } else { a.correlation(b) }
 }
 
-/// Returns the tensors of one name that depend on each other. Names whose tensors do so in the same blocks are one
-/// finding.
+/// Returns the tensors of one name that depend on each other. Names whose tensors depend on each other in the same
+/// blocks are joined.
 fn over_blocks(readings: &[&Reading]) -> Vec<Copies> {
     let mut by_title: BTreeMap<String, Vec<&Reading>> = BTreeMap::new();
     for reading in readings {
@@ -81,7 +81,7 @@ fn over_blocks(readings: &[&Reading]) -> Vec<Copies> {
     found
 }
 
-/// Returns sets of blocks whose tensors depend on each other, and the weakest correlation that links them.
+/// Returns sets of blocks whose tensors depend on each other, each with the weakest correlation that links its tensors.
 fn groups(members: &[&Reading]) -> Vec<(BTreeSet<usize>, f64)> {
     let window = (PAIRS / members.len()).max(1);
     let mut group: Vec<usize> = (0..members.len()).collect();

@@ -13,7 +13,7 @@ use super::spread::Spread;
 use crate::huggingface::Start;
 
 /// The |z| above which a tensor deviates, if the deviation is also above [`VISIBLE`]. One in 1.7 million tensors that
-/// follow their scheme exceeds it.
+/// follow their scheme has a larger |z|.
 const BEYOND: f64 = 5.0;
 /// The deviation of the standard deviation, or of the mean, above which a tensor deviates, as a share of the scheme's
 /// value. Rounding to bf16 changes less.

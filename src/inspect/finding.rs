@@ -92,7 +92,7 @@ pub(crate) fn range((low, high): (f64, f64)) -> String {
     if low == high { low } else { format!("{low}…{high}") }
 }
 
-/// Returns the first names of a list as text, and the number of the others.
+/// Returns the first names of a list and the number of the others, as one text.
 pub fn some(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");

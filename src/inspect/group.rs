@@ -3,14 +3,15 @@
 use super::{Deviation, Reading, Spread};
 use crate::huggingface::Start;
 
-/// The readings of one name, without the numbers of blocks and experts.
+/// The readings of all tensors whose names differ only in the numbers of blocks and experts.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
     /// Name of the tensor in the checkpoint, with `*` for numbers.
     pub pattern: &'a str,
     /// The name of the parameter in the network, with `*` for the number of the block; `None` if it is not known.
     pub parameter: Option<&'a str>,
-    /// The readings with their deviations.
+    /// The readings, each with its deviation from the scheme; `None` if its parameter is not known or no entry is
+    /// finite.
     pub readings: Vec<(&'a Reading, Option<Deviation>)>,
     /// The statistics of all judged entries of all readings together.
     pub spread: Spread,
@@ -48,7 +49,8 @@ impl<'a> Group<'a> {
             .filter_map(|(reading, deviation)| Some((*reading, deviation.filter(|found| found.deviates)?)))
     }
 
-    /// Returns the smallest and the largest standard deviation of the scheme; constants have none.
+    /// Returns the smallest and the largest standard deviation that the scheme has for these tensors; `None` for
+    /// constants.
     pub fn scheme_stds(&self) -> Option<(f64, f64)> {
         let stds = self.readings.iter().filter_map(|(_, deviation)| match deviation.as_ref()?.start {
             Start::Drawn(init) => Some(init.std()),
@@ -59,7 +61,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Returns the z that is furthest from zero.
+    /// Returns the z of all readings that is furthest from zero; `None` if no reading has one.
     pub fn worst_z(&self) -> Option<f64> {
         let zs = self.readings.iter().filter_map(|(_, deviation)| deviation.as_ref()?.z);
         zs.max_by(|a, b| a.abs().total_cmp(&b.abs()))

@@ -37,7 +37,8 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// Returns the naming convention under which most tensors of a checkpoint fit a parameter, the first of several.
+/// Returns the naming convention under which most tensors of a checkpoint fit a parameter. If several are equally good,
+/// it is the first of them.
 pub fn names_of(checkpoint: &Checkpoint, known: Vec<Names>, parameters: &[Parameter]) -> Option<Names> {
     let tensors = |names: &Names| {
         let held = names.held(parameters);

@@ -65,7 +65,8 @@ pub struct Inspection {
     pub readings: Vec<Reading>,
     /// Tensors that hold no part of the network, in the order of the checkpoint.
     pub unknown: Vec<String>,
-    /// Parameters of the network that no tensor holds; a pattern if all of its parameters are missing.
+    /// Names of the parameters of the network that no tensor holds. If all parameters of a pattern are missing, the
+    /// pattern is listed instead.
     pub missing: Vec<String>,
     /// Blocks of the network without any tensor in the checkpoint.
     pub absent_blocks: Vec<AbsentBlocks>,
@@ -76,8 +77,8 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Returns the format that most entries are stored in, in which training continues. If it is an eight-bit format,
-    /// in which only weights are kept, this is bf16.
+    /// Returns the format in which most entries are stored and training continues. For eight-bit formats, in which only
+    /// weights are kept, it is bf16.
     pub fn format(&self) -> &'static Format {
         let mut entries: BTreeMap<&str, u64> = BTreeMap::new();
         for reading in &self.readings {
@@ -179,7 +180,7 @@ fn distinct(held: &[&Held]) -> usize {
     firsts.collect::<HashSet<_>>().len()
 }
 
-/// Returns the tensors that have a part in none of `found`.
+/// Returns the tensors of `held` with a parameter that none of `found` holds.
 fn absent<'h>(held: &[&'h Held], found: &[&Held]) -> Vec<&'h Held> {
     // Each is paired with its expert; `None` means all experts.
     let there: HashSet<(&str, Option<usize>)> = found.iter().flat_map(|held| parameters(held)).collect();

@@ -47,11 +47,14 @@ pub struct Omission {
 pub enum OmissionKind {
     /// A parameter has this type, which is not read. It is predicted with its initialisation.
     Type(String),
-    /// A tensor in the blocks has the name of no parameter of the network; √E w² of the largest.
+    /// A tensor in the blocks has the name of no parameter of the network. The number is √E w² of the largest such
+    /// tensor.
     Place(f64),
-    /// A mean differs from zero; the relative change of the prediction that it may cause, for the largest.
+    /// A mean differs from zero. The number is the relative change of the prediction that it may cause, the largest of
+    /// all tensors.
     Mean(f64),
-    /// Gains vary so much between features that less than one feature carries the gradient; the number of features.
+    /// Gains vary so much between features that less than one feature carries the gradient. The number counts
+    /// the features that carry it.
     Gains(f64),
 }
 

@@ -26,7 +26,7 @@ pub struct Reading {
     pub shape: [usize; 2],
     /// True if the tensor holds other parts, too.
     pub is_part: bool,
-    /// The part of the network that it holds; `None` if its name is not known.
+    /// The part of the network that the tensor holds; `None` if its name is not known.
     pub part: Option<Part>,
     /// The statistics of its entries.
     pub spread: Spread,
@@ -59,7 +59,8 @@ impl Reading {
         self.rows.as_ref().map_or(&self.spread, |rows| &rows.rest)
     }
 
-    /// Returns true if the tensor differs from the scheme: in size, in tails, or because entries are not finite.
+    /// Returns true if the tensor differs from the scheme: in the size of all entries or of some rows, in tails, or
+    /// because entries are not finite.
     pub fn deviates(&self) -> bool {
         let start = self.part.as_ref().map(|part| part.start);
         let deviation = start.and_then(|start| Deviation::of(self.judged(), start));
@@ -70,12 +71,12 @@ impl Reading {
             || self.has_other_tails()
     }
 
-    /// Returns true if its tails do not agree with its distribution.
+    /// Returns true if the tails do not agree with the distribution of the scheme.
     pub fn has_other_tails(&self) -> bool {
         self.tails().is_some_and(|tails| !tails.allowed)
     }
 
-    /// Returns its tails; `None` if it is not sampled.
+    /// Returns the tails, compared with the distribution of the scheme; `None` if the tensor is not sampled.
     pub fn tails(&self) -> Option<Tails> {
         match self.part.as_ref()?.start {
             Start::Drawn(init) => Tails::of(self.judged(), init),

@@ -56,7 +56,8 @@ impl Run {
 }
 
 impl Rows {
-    /// Judges all rows by their statistics, in order; `None` if they have one size, or are too few or too short.
+    /// Judges all rows by their statistics, given in the order of the rows; `None` if they have one size, or are too
+    /// few or too short.
     pub(super) fn of(rows: &[Spread]) -> Option<Self> {
         /// The least number of entries of a row, and of rows.
         const FEWEST: usize = 8;
@@ -106,7 +107,7 @@ impl Rows {
         Some(Self { runs: Vec::new(), rest, groups })
     }
 
-    /// Returns the runs that are reported. A single row of zeros belongs to a padding token and is not.
+    /// Returns the runs that are reported. A single row of zeros belongs to a padding token and is not reported.
     pub fn named(&self) -> impl Iterator<Item = &Run> {
         let zeros = self.runs.iter().filter(|run| run.is_zero()).map(Run::len).sum::<usize>();
         self.runs.iter().filter(move |run| zeros > 1 || !run.is_zero())

@@ -17,7 +17,8 @@
 use super::spread::Spread;
 use sigprop_stack::Init;
 
-/// The number of standard errors above which a kurtosis is not due to chance; its distribution is skewed.
+/// The number of standard errors above which a kurtosis is not due to chance; large because the distribution of a
+/// kurtosis is skewed.
 const BEYOND: f64 = 7.0;
 /// The least number of entries for which the kurtosis is judged.
 const FEWEST: u64 = 4096;
@@ -25,7 +26,7 @@ const FEWEST: u64 = 4096;
 const VISIBLE: f64 = 0.05;
 /// The probability below which a largest entry is not due to chance.
 const IMPROBABLE: f64 = 1e-7;
-/// The tolerance of the largest entry; rounding to bf16 changes less.
+/// The relative tolerance of the largest entry; rounding to bf16 changes less.
 const ROUNDING: f64 = 0.01;
 
 /// The kurtosis and the largest entry of a tensor, compared with a distribution.
@@ -35,9 +36,9 @@ pub struct Tails {
     pub kurtosis: f64,
     /// The kurtosis of the distribution.
     pub expected: f64,
-    /// The largest distance from the mean, in measured standard deviations.
+    /// The largest distance of an entry from the mean, in measured standard deviations.
     pub reach: f64,
-    /// True if both agree with the distribution, for the number of entries.
+    /// True if the kurtosis and the largest entry agree with the distribution, given the number of entries.
     pub allowed: bool,
 }
 

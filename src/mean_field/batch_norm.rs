@@ -27,7 +27,7 @@ pub(crate) struct BatchNorm<'n> {
     pub(super) training: bool,
 }
 
-/// The distribution of D²/n, in units of e^`ln_unit`.
+/// The distribution of D²/n for a batch of `count` tokens. Squares are in units of e^`ln_unit`.
 struct Batch {
     count: f64,
     /// q = E x_a² − E x_a x_b.
@@ -47,7 +47,7 @@ impl Batch {
         Self { count, spread: (own - pair) * unit, eps, ln_unit, lengths: chi_square(count - 1.0) }
     }
 
-    /// Returns the expectation of a function of D²/n and h.
+    /// Returns the expectation of the function `of` D²/n and h = |z|²/D².
     fn mean(&self, of: impl Fn(f64, f64) -> f64) -> f64 {
         let at = |&(length, probability): &(f64, f64)| {
             let square = self.spread * (length / self.count);
@@ -61,8 +61,9 @@ impl Batch {
 /// Returns values of a χ² variable with this number of degrees of freedom and their probabilities, by the trapezoidal
 /// rule in ln χ².
 fn chi_square(degrees: f64) -> Vec<(f64, f64)> {
-    /// Steps per standard deviation, and ln of the smallest density, relative to the maximum, that is kept.
+    /// Number of steps per standard deviation of ln χ².
     const STEPS: f64 = 4.0;
+    /// ln of the smallest density that is kept, relative to the maximum.
     const LEAST: f64 = -80.0;
     let step = (2.0 / degrees).sqrt() / STEPS;
     // ln of the density of ln (χ²/degrees), minus its maximum.
@@ -83,7 +84,7 @@ fn averages(kernel: &Kernel) -> [f64; 2] {
     [own, positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0))]
 }
 
-/// Returns the kernel of a signal that sums to zero over the batch, with E x_a² = `own`.
+/// Returns the kernel, at the positions of `like`, of a signal that sums to zero over the batch and has E x_a² = `own`.
 fn without_sum(like: &Kernel, ln_unit: f64, own: f64) -> Kernel {
     let pair = own * (1.0 - like.positions.length).recip();
     Kernel { ln_unit, ..Kernel::new(&like.positions, |_| own, |_| pair) }
@@ -108,8 +109,8 @@ impl BatchNorm<'_> {
         Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
     }
 
-    /// Returns the variance of |y|² of one feature over its squared mean. It is zero for ε = 0, where the length is
-    /// fixed.
+    /// Returns the relative variance Var |y|²/(E |y|²)² of one feature over the batch. It is zero for ε = 0, where the
+    /// length is fixed.
     pub(crate) fn square_variance(norm: &Norm, x: &Kernel) -> f64 {
         let batch = Batch::new(norm, x);
         let [mean, square] = [1, 2].map(|power| batch.mean(|_, share| share.powi(power)));

@@ -25,8 +25,8 @@ pub(crate) trait MeanField {
     fn forward(&self, x: &Signal) -> Signal;
     /// Returns the gradient at the input `x` from the gradient at the output `y`.
     fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient;
-    /// Returns ln E dW² of its parameters, where dW is dL/dW_ij of one entry. The loss L is summed over the tokens of a
-    /// sequence.
+    /// Returns ln E dW² of every parameter of the component, where dW is dL/dW_ij of one entry. The loss L is summed
+    /// over the tokens of a sequence.
     fn weights<'a>(&'a self, x: &Signal, y: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)>;
 }
 

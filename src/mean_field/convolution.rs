@@ -26,17 +26,17 @@ use super::kernel::Kernel;
 use super::positions::{Positions, Taps};
 use super::signal::Signal;
 
-/// The rule of a convolution for inputs at given positions.
+/// A convolution that is prepared for inputs at given positions.
 #[derive(Debug)]
 pub(crate) struct Rule {
     convolution: Convolution,
     outputs: Arc<Positions>,
-    /// Sums over the taps where positions differ; `None` where tokens are exchangeable.
+    /// Sums over the taps if positions differ; `None` if tokens are exchangeable.
     taps: Option<Taps>,
 }
 
 impl Rule {
-    /// Returns the rule for inputs at these positions.
+    /// Prepares the convolution for inputs at these positions.
     pub(crate) fn new(convolution: &Convolution, inputs: &Positions) -> Self {
         let length = convolution.output_len(inputs.length as usize);
         let taps = inputs.chart.as_ref().map(|chart| Taps::new(convolution, chart, length));
@@ -61,7 +61,7 @@ impl Rule {
         Kernel { ln_unit: x.ln_unit, ..kernel }
     }
 
-    /// Returns n s² summed over all taps, for `count` features.
+    /// Returns n s² summed over all taps, where n = `count` is the number of input or of output features.
     fn gain(&self, count: usize) -> f64 {
         count as f64 * self.convolution.kernel as f64 * self.convolution.weight.init.variance()
     }

@@ -69,7 +69,7 @@ pub(crate) fn fixed(source: &Source, x: &Kernel) -> [f64; 2] {
     }
 }
 
-/// Returns r_ab at a point.
+/// Returns r_ab = E x_a x_b/s² of a term for the two tokens a, b at a point.
 fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     let is = |condition: bool| f64::from(u8::from(condition));
     match term {
@@ -81,12 +81,13 @@ fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     }
 }
 
-/// Returns r of a term: its kernel for entries of variance 1.
+/// Returns the kernel r that a term has if the entries of its table have variance 1.
 fn term(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel {
     Kernel::new(positions, |_| 1.0, |point| alike(term, positions, point))
 }
 
-/// Returns waves sin(a f), cos(a f) of amplitude 1, with E e_a e_b = ½ E_f cos((a − b) f) and the means E e_a.
+/// Returns the moments of the waves sin(a f) and cos(a f) of amplitude 1: E e_a e_b = ½ E_f cos((a − b) f) and the
+/// means E e_a.
 fn placed(width: f64, positions: &Arc<Positions>) -> Signal {
     let chart = positions.chart.as_ref().expect("waves take a chart");
     let frequencies: Vec<f64> =
@@ -99,7 +100,7 @@ fn placed(width: f64, positions: &Arc<Positions>) -> Signal {
     Signal { means: Some(means.into_iter().collect()), ..Signal::centred(width, kernel) }
 }
 
-/// Returns `x` plus `scale` times a term that is uncorrelated with it except for the means.
+/// Returns the moments of `x` plus `scale` times `term`. The two are uncorrelated except for their means.
 fn added(x: &Signal, term: &Signal, scale: f64) -> Signal {
     let sum = Sum { branches: [1.0, scale].map(|scale| Branch::constant(scale, Vec::new())).into() };
     sum.merge(x, &[Arc::new(x.clone()), Arc::new(term.clone())])
@@ -132,7 +133,8 @@ pub(crate) fn weights<'a>(source: &'a Embedding, gradient: &Gradient) -> Vec<(Pa
     source.terms.iter().rev().flat_map(|term| collected(term, vocab_size, gradient)).collect()
 }
 
-/// Returns ln E dW² of the table of a term; a table of tokens has `vocab_size` rows.
+/// Returns ln E dW² of the table of a term, or an empty list if the term has no table. A table of tokens has
+/// `vocab_size` rows.
 fn collected<'a>(term: &'a EmbeddingTerm, vocab_size: usize, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
     let Some(table) = term.table() else { return Few::new() };
     let rows = match term {

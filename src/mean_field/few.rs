@@ -1,6 +1,6 @@
-//! Lists of one number per node, or per pair of nodes and class.
+//! Short lists of numbers: one per node, or one per point of every class of pairs.
 
 use smallvec::SmallVec;
 
-/// A list that seldom has more entries than fit in place, without an allocation.
+/// A list that needs an allocation only for more than six entries, which is rare.
 pub(crate) type Few<T> = SmallVec<[T; 6]>;

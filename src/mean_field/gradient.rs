@@ -12,9 +12,9 @@ pub(crate) struct Gradient {
     pub(crate) kernel: Kernel,
     /// The component that reads x.
     pub(crate) next: Next,
-    /// The share of E g² of every part of the features; `None` if E g² is the same for all features.
+    /// The share of each part of the features in Σ g² over all features; `None` if E g² is the same for all features.
     pub(crate) parts: Option<Arc<[f64]>>,
-    /// E g_a g_b before the rotation that x comes from, where it is known.
+    /// E g_a g_b at the input of the rotation whose output is x; `None` if it is not known separately.
     pub(crate) before: Option<Kernel>,
 }
 

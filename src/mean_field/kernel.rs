@@ -23,8 +23,8 @@ use super::few::Few;
 use super::positions::Positions;
 use super::rotation::Rotation;
 
-/// Second moments of the entries of all tokens, in units of e^`ln_unit`: even after 10⁴ exploding layers they are
-/// finite.
+/// Second moments of the entries of all tokens, in units of e^`ln_unit`. The separate unit keeps the numbers finite
+/// even after 10⁴ exploding layers.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     /// The positions and pairs of positions that are followed.
@@ -86,14 +86,14 @@ impl Kernel {
         self.with(self.ln_unit + other.ln_unit, own, pairs).balanced()
     }
 
-    /// Returns by how much E x_a x_b of two tokens with the same id exceeds that of two with different ids, at every
+    /// Returns E x_a x_b of two tokens with the same id minus E x_a x_b of two tokens with different ids, at every
     /// point of a class.
     pub(crate) fn of_same_ids(&self) -> Few<f64> {
         let [others, same] = [0, 1].map(|class| &self.pairs[self.positions.class(class)]);
         same.iter().zip(others).map(|(&same, &other)| same - other).collect()
     }
 
-    /// Returns the quotient, entry by entry; zero where the divisor is zero.
+    /// Returns this kernel divided by `other`, entry by entry; the quotient is zero where `other` is zero.
     pub(crate) fn over(&self, other: &Self) -> Self {
         let ratio = |(&a, &b): (&f64, &f64)| if b == 0.0 { 0.0 } else { a / b };
         let quotient = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(ratio).collect();
@@ -101,7 +101,7 @@ impl Kernel {
         self.with(self.ln_unit - other.ln_unit, own, pairs)
     }
 
-    /// Returns the kernel of the signal plus one independent entry, of this variance, that is the same for all tokens.
+    /// Returns the kernel of the signal plus an independent bias of this variance that is the same for all tokens.
     pub(crate) fn shifted(mut self, variance: f64) -> Self {
         if variance > 0.0 {
             let ln_unit = if self.is_zero() { variance.ln() } else { self.ln_unit.max(variance.ln()) };
@@ -119,7 +119,7 @@ impl Kernel {
         self.pairs.iter().enumerate().map(at).collect()
     }
 
-    /// Returns the kernel after a rotation.
+    /// Returns the kernel of the signal after a rotation.
     pub(crate) fn turned(&self, rotation: &Rotation) -> Self {
         let pairs = self.pairs.iter().enumerate().map(|(point, &pair)| pair * rotation.at(point));
         self.with(self.ln_unit, self.own.clone(), pairs.collect())
@@ -131,27 +131,27 @@ impl Kernel {
         self.positions.sum(|node| self.own[node] * other.own[node]) + pairs
     }
 
-    /// Returns ln Σ_ab over all tokens a, b of the product of two kernels; −∞ where products of different tokens cancel
-    /// the rest.
+    /// Returns ln Σ_ab over all tokens a, b of the product of two kernels; −∞ if the terms with a ≠ b cancel the terms
+    /// with a = b.
     pub(crate) fn ln_contracted(&self, other: &Self) -> f64 {
         let own = self.positions.sum(|node| self.own[node] * other.own[node]);
         let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
         ln_or_nothing(own, pairs) + self.ln_unit + other.ln_unit
     }
 
-    /// Returns Σ_ab over all tokens a, b, without the unit.
+    /// Returns the sum of the kernel over all tokens a, b, without the unit.
     pub(crate) fn total(&self) -> f64 {
         self.positions.sum(|node| self.own[node]) + self.positions.sum_pairs(|point| self.pairs[point])
     }
 
-    /// Returns ln Σ_ab over all tokens a, b.
+    /// Returns ln of the sum of the kernel over all tokens a, b.
     pub(crate) fn ln_total(&self) -> f64 {
         let own = self.positions.sum(|node| self.own[node]);
         let pairs = self.positions.sum_pairs(|point| self.pairs[point]);
         ln_or_nothing(own, pairs) + self.ln_unit
     }
 
-    /// Returns the kernel with a number subtracted everywhere.
+    /// Returns the kernel minus the number `common`, in units of e^`ln_unit`, at all nodes and points.
     pub(crate) fn less(&self, common: f64) -> Self {
         let less = |of: &Few<f64>| of.iter().map(|&number| number - common).collect();
         self.with(self.ln_unit, less(&self.own), less(&self.pairs))
@@ -175,7 +175,8 @@ impl Kernel {
         self.own.iter().all(|&own| own <= 0.0)
     }
 
-    /// Returns the kernel in another unit if its numbers are far from 1: activations are tabulated near 1.
+    /// Returns the kernel in the unit of its largest variance if its numbers are far from 1, because activations are
+    /// tabulated near 1.
     fn balanced(mut self) -> Self {
         const LARGE: f64 = 1e10;
         let largest = self.own.iter().copied().fold(0.0, f64::max);

@@ -22,7 +22,8 @@ use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::signal::Signal;
 
-/// Returns `count` times s², the variance of an entry of the weight, standardised or not.
+/// Returns `count` times s², where s² is the variance of an entry of the weight in use, after standardisation if there
+/// is one.
 fn gain(linear: &Linear, count: usize) -> f64 {
     let variance = match linear.standardised {
         Some(length) => length * length / linear.fan_in as f64,
@@ -31,8 +32,8 @@ fn gain(linear: &Linear, count: usize) -> f64 {
     count as f64 * variance
 }
 
-/// Returns ln of the squared factor by which a step of the sampled weight moves the standardised weight in use; 0 for
-/// other weights.
+/// Returns ln J, where √J is the size of a step of the standardised weight in use per size of the step of the sampled
+/// weight; 0 for weights that are not standardised.
 pub(super) fn ln_jacobian(linear: &Linear) -> f64 {
     linear.standardised.map_or(0.0, |_| (gain(linear, 1) / linear.weight.init.variance()).ln())
 }

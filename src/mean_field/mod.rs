@@ -11,7 +11,8 @@
 //! components along a stack. For chains with a common input, `merge` returns the output of the component that they end
 //! in, `split` the gradients at their ends, and `join` the sum of the gradients that come back to the input.
 //!
-//! Masks, rotations, repeated ids and slopes can wait (`masked`, `rotated`, `groups`, `repeats`, `slopes`).
+//! The files for masks, rotations, repeated ids and slopes can be read later (`masked`, `rotated`, `groups`, `repeats`,
+//! `slopes`).
 
 mod activation;
 pub(crate) mod attention;

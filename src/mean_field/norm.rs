@@ -27,7 +27,7 @@ use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// The kernel h of a norm, and the divisors at every node.
+/// The kernel h of a norm (`centred`), and the divisor at every node.
 struct Division {
     centred: Kernel,
     /// h_aa + ε, in units of e^`ln_unit`.

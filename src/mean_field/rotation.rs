@@ -46,7 +46,8 @@ pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = 
     })
 }
 
-/// How features are rotated: a share of them by each rule, the others not at all.
+/// The rotation of features: a list of rules, each with the share of the features that it rotates. The other features
+/// are not rotated.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotation(Vec<(f64, Arc<Turn>)>);
 
@@ -56,7 +57,7 @@ impl Rotation {
         Self(vec![(1.0, Arc::clone(turn))])
     }
 
-    /// Returns the rotation of a signal whose parts have these shares; `None` if no part is rotated.
+    /// Returns the rotation of a signal from the share and the rotation of each part; `None` if no part is rotated.
     pub(crate) fn mixed<'p>(parts: impl Iterator<Item = (f64, Option<&'p Self>)> + Clone) -> Option<Self> {
         let total: f64 = parts.clone().map(|(share, _)| share).sum();
         let of_part = |(share, rotation): (f64, Option<&'p Self>)| {
@@ -77,7 +78,7 @@ impl Rotation {
         1.0 - self.0.iter().map(|(share, _)| share).sum::<f64>()
     }
 
-    /// Returns κ at a point of any class.
+    /// Returns κ at a point of any class, averaged over all features.
     pub(super) fn at(&self, point: usize) -> f64 {
         let of_rule = |(share, rule): &(f64, Arc<Turn>)| share * rule.at_points[point % rule.at_points.len()];
         self.still() + self.0.iter().map(of_rule).sum::<f64>()

@@ -15,12 +15,12 @@ pub(crate) struct Signal {
     pub(crate) kernel: Kernel,
     /// E x at every node, in units of e^(ln_unit/2) of the kernel; `None` if all means are zero.
     pub(crate) means: Option<Few<f64>>,
-    /// The rotation of queries and keys, if there is one. The kernel is that before the rotation.
+    /// The rotation of queries and keys, if there is one; `kernel` is the kernel before this rotation.
     pub(crate) rotation: Option<Rotation>,
     /// After a BatchNorm over n tokens, the degrees of freedom n − 1 of the length of a feature over all tokens; `None`
     /// elsewhere. The norm has fixed this length, so that only the direction is random.
     pub(crate) length_lost: Option<f64>,
-    /// The parts of queries and keys, if there are several.
+    /// The parts of the features of queries and keys; `None` if there is only one.
     pub(crate) parts: Option<Arc<[Part]>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Part {
 }
 
 impl Signal {
-    /// Returns a signal without means.
+    /// Returns a signal with this kernel and with mean zero.
     pub(crate) fn centred(width: f64, kernel: Kernel) -> Self {
         Self { width, kernel, means: None, rotation: None, length_lost: None, parts: None }
     }
@@ -63,7 +63,7 @@ impl Signal {
         self.kernel.with(self.kernel.ln_unit, own.collect(), pairs.collect())
     }
 
-    /// Returns the means times `factor` of their node; `None` if there are none.
+    /// Returns the mean at every node times `factor` at this node; `None` if all means are zero.
     pub(crate) fn scaled_means(&self, factor: impl Fn(usize) -> f64) -> Option<Few<f64>> {
         Some(self.means.as_ref()?.iter().enumerate().map(|(node, &mean)| mean * factor(node)).collect())
     }

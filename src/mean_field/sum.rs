@@ -19,13 +19,13 @@ use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// Returns β²/(1 − p).
+/// Returns β²/(1 − p) of a branch.
 fn gain(branch: &Branch) -> f64 {
     branch.scale * branch.scale / (1.0 - branch.drop_rate)
 }
 
-/// Returns E y at every node, and β_i E f_i of every branch that has means; `None` if no branch has. `merge` adds the
-/// products of means of different branches to the kernel.
+/// Returns E y at every node, and β_i E f_i at every node for each branch with non-zero means; `None` if there is no
+/// such branch. `merge` adds the products of means of different branches to the kernel.
 fn means(sum: &Sum, parts: &[Arc<Signal>], ln_unit: f64) -> Option<(Few<f64>, Vec<Few<f64>>)> {
     let scaled = |(branch, part): (&Branch, &Arc<Signal>)| {
         let unit = branch.scale * (0.5 * (part.kernel.ln_unit - ln_unit)).exp();

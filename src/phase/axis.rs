@@ -27,7 +27,7 @@ pub struct Axis {
     pub low: f64,
     /// The largest value.
     pub high: f64,
-    /// Number of values; there are fewer if whole numbers coincide.
+    /// Number of values; the axis has fewer if rounding to whole numbers makes some of them equal.
     pub points: usize,
     /// True if the values are evenly spaced in the logarithm.
     pub is_log: bool,
@@ -43,7 +43,7 @@ pub struct AxisError {
     pub got: String,
 }
 
-/// Reads an axis. It is logarithmic if it starts above zero and is not said to be linear.
+/// Reads an axis. It is logarithmic if it starts above zero, unless the text says that it is linear.
 impl FromStr for Axis {
     type Err = AxisError;
 
@@ -80,7 +80,7 @@ impl fmt::Display for Axis {
 }
 
 impl Axis {
-    /// The values along the axis, ascending; whole numbers if `is_whole`.
+    /// The values along the axis, ascending. They are whole numbers if `is_whole` is true.
     pub(super) fn values(&self, is_whole: bool) -> Vec<f64> {
         let steps = self.points - 1;
         let value = |step: usize| match step {
@@ -94,7 +94,7 @@ impl Axis {
         values
     }
 
-    /// The value at a share of the way between two others.
+    /// The value at a share of the way from `from` to `to`, on the scale of the axis.
     pub(super) fn between(&self, [from, to]: [f64; 2], share: f64) -> f64 {
         if self.is_log { from * (to / from).powf(share) } else { from + share * (to - from) }
     }

@@ -21,7 +21,7 @@ use sigprop_stack::{Quantity, SiteRow};
 
 use crate::verdict::{Profile, rate};
 
-/// Share of the correlation's way that is neglected at its end.
+/// Share of the total change of the correlation that still remains where it counts as having arrived.
 const ARRIVED: f64 = 1e-6;
 
 /// Changes of a correlation below this are rounding.
@@ -30,19 +30,20 @@ const STILL: f64 = 1e-9;
 /// Rates per block below this are rounding.
 const FLAT: f64 = 1e-9;
 
-/// The numbers of blocks over which quantities change by a factor of e; `None` if a quantity does not change.
+/// The numbers of blocks over which quantities change by a factor of e; `None` if the quantity does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DepthScales {
-    /// The variance of the stream; negative if it falls.
+    /// The depth scale of the variance of the stream; negative if the variance falls.
     pub forward: Option<f64>,
-    /// The variance of the gradient on its way back; negative if it falls.
+    /// The depth scale of the variance of the gradient on its way back; negative if the variance falls.
     pub backward: Option<f64>,
-    /// The distance of the token correlation from its limit; `None` also if it does not settle.
+    /// The depth scale of the distance of the token correlation from its limit; `None` also if the correlation does not
+    /// settle.
     pub correlation: Option<f64>,
 }
 
 impl DepthScales {
-    /// The depth scales of a stream, from its input to its last block.
+    /// The depth scales of a stream, given by its sites from the input to the last block.
     pub(super) fn of(stream: &[SiteRow]) -> Self {
         let profile = Profile { stream: None, rows: stream.iter().collect() };
         let scale = |quantity| rate(&profile, quantity).filter(|rate| rate.abs() > FLAT).map(f64::recip);
@@ -56,7 +57,7 @@ impl DepthScales {
     }
 }
 
-/// The depth scale ξ of correlations, given block by block; `None` if they do not settle.
+/// The depth scale ξ of the correlation, given its values block by block; `None` if it does not settle.
 fn settling(correlations: &[f64]) -> Option<f64> {
     let (first, last) = (correlations.first()?, correlations.last()?);
     let way = correlations.iter().map(|r| (r - last).abs()).fold((last - first).abs(), f64::max);

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use super::{Cell, Map, PhaseError, Place};
 use crate::verdict::Failure;
 
-/// Number of times that the side of a cell is halved.
+/// Number of bisections along a side between two cells.
 const HALVINGS: usize = 8;
 
 /// The part of a map where a failure happens.
@@ -23,9 +23,10 @@ const HALVINGS: usize = 8;
 pub struct Region {
     /// The failure.
     pub failure: Failure,
-    /// Lines along which the failure begins, with all vertices on the failing side; closed lines end where they start.
+    /// Lines along which the failure begins. All their vertices are on the failing side; a closed line ends where it
+    /// starts.
     pub edges: Vec<Vec<Place>>,
-    /// Polygons that fill the region, one per square between cells.
+    /// Polygons that together fill the region, one per square between cells.
     pub area: Vec<Vec<Place>>,
 }
 
@@ -59,8 +60,8 @@ fn region(map: &Map, failure: Failure, fails: Vec<Option<bool>>, cancelled: &Ato
     Ok(Region { failure, edges, area })
 }
 
-/// The last place that still fails on the way from a failing cell to a cell that does not fail, by bisection. A place
-/// that cannot be predicted does not fail.
+/// The last place that still fails between a failing cell and one that does not fail (`cells`, in this order), by
+/// bisection. A place that cannot be predicted counts as not failing.
 fn bisect(
     map: &Map,
     failure: Failure,
@@ -89,14 +90,14 @@ fn bisect(
     Ok(inside)
 }
 
-/// The squares between four cells, with the edges that cross them.
+/// The squares whose corners are four neighbouring cells, with the edges that cross these squares.
 struct Squares<'a> {
     values: &'a [Vec<f64>; 2],
-    /// True for each cell that fails; `None` if nothing could be predicted.
+    /// For each cell, row by row: true if it fails; `None` if it could not be predicted.
     fails: Vec<Option<bool>>,
     crossings: BTreeMap<Side, Place>,
-    /// Leads from the side where the failing part of a square ends, counterclockwise, to the side where it begins
-    /// again.
+    /// Pairs of sides of one square, met counterclockwise: the key is the side where its failing part ends, the value
+    /// the side where the failing part begins again.
     next: BTreeMap<Side, Side>,
     area: Vec<Vec<Place>>,
 }
@@ -110,7 +111,8 @@ impl<'a> Squares<'a> {
         self.fails[row * self.values[0].len() + column]
     }
 
-    /// The sides between a cell that fails and one that does not, each with these two cells in this order.
+    /// The sides between a failing cell and a cell that does not fail, each followed by the failing cell and the other
+    /// cell.
     fn crossed(&self) -> Vec<(Side, [usize; 2], [usize; 2])> {
         let size = self.values.each_ref().map(Vec::len);
         let cells = (0..size[1]).flat_map(|row| (0..size[0]).map(move |column| [column, row]));
@@ -131,7 +133,7 @@ impl<'a> Squares<'a> {
         crossed.collect()
     }
 
-    /// The edges and the areas that they enclose.
+    /// The edges, and the polygons of the area that they enclose.
     fn walk(mut self) -> (Vec<Vec<Place>>, Vec<Vec<Place>>) {
         for row in 1..self.values[1].len() {
             for column in 1..self.values[0].len() {
@@ -149,7 +151,7 @@ impl<'a> Squares<'a> {
         let [Some(a), Some(b), Some(c), Some(d)] = known else { return };
         let fails = [a, b, c, d];
         let mut polygon = Vec::new();
-        // Sides where the failing part ends, and where it begins again.
+        // Sides where the failing part ends (exits), and sides where it begins again (entries).
         let (mut exits, mut entries) = (Vec::new(), Vec::new());
         for index in 0..4 {
             if fails[index] {
@@ -163,7 +165,8 @@ impl<'a> Squares<'a> {
                 if fails[index] { exits.push(side) } else { entries.push(side) }
             }
         }
-        // Each exit belongs to the entry after it, which is the second one if the round starts outside.
+        // Each exit is paired with the next entry. If the round starts outside the failing part, this is the second
+        // entry.
         let entries = entries.into_iter().cycle().skip(usize::from(!fails[0]));
         self.next.extend(exits.into_iter().zip(entries));
         if !polygon.is_empty() {
@@ -171,7 +174,8 @@ impl<'a> Squares<'a> {
         }
     }
 
-    /// The lines: those from one border of the map to another, then closed ones, then places that no square joins.
+    /// The lines, in this order: lines between two borders of the map, closed lines, and single places that no square
+    /// joins.
     fn lines(&mut self) -> Vec<Vec<Place>> {
         let ends: BTreeSet<Side> = self.next.values().copied().collect();
         let joined: BTreeSet<Side> = self.next.keys().copied().chain(ends.iter().copied()).collect();

@@ -68,7 +68,7 @@ impl Knob {
         })
     }
 
-    /// The range of its values in words, and a function that returns true for values in the range.
+    /// The range of valid values in words, and a function that returns true for values in this range.
     pub(super) fn range(self) -> (&'static str, fn(f64) -> bool) {
         match self {
             Self::Layers => ("from 1", |value| value >= 1.0),
@@ -85,7 +85,8 @@ impl Knob {
         self == Self::Layers
     }
 
-    /// Sets a number of the architecture, before the network is assembled.
+    /// Sets the number in the architecture, before the network is assembled; does nothing for knobs that are not part
+    /// of the architecture.
     pub(super) fn describe(self, value: f64, architecture: &mut Architecture) {
         match self {
             Self::Layers => architecture.set_layers(value as usize),
@@ -95,7 +96,7 @@ impl Knob {
         }
     }
 
-    /// Returns the scheme with this value of its argument.
+    /// Returns the scheme with `value` as its argument, or unchanged if this knob is no argument.
     pub(super) fn argue(self, value: f64, scheme: Scheme) -> Result<Scheme, SchemeError> {
         match self {
             Self::Argument(name) => scheme.with(name, value),
@@ -109,7 +110,7 @@ impl Knob {
         }
     }
 
-    /// Changes the numbers that a scheme has written into a stack.
+    /// Changes the numbers that a scheme has written into a stack; does nothing for the other knobs.
     pub(super) fn turn(self, value: f64, stack: &mut Stack) {
         let scaled = |is_meant: fn(&str) -> bool| {
             move |tensor: &mut Tensor| {
@@ -154,7 +155,8 @@ fn is_bias(tensor: &str) -> bool {
     over_blocks(tensor).is_some() && last_part(tensor) == "bias"
 }
 
-/// Returns true for a table of ids, positions or segments, and false for a projection after one.
+/// Returns true if the tensor is a table of ids, positions or segments, and false if it is a projection after such a
+/// table.
 fn is_table(tensor: &str) -> bool {
     let embeds = tensor.split('.').any(|part| part == "embeddings");
     embeds && !["weight", "bias"].contains(&last_part(tensor))

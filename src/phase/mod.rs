@@ -41,7 +41,7 @@ pub type Place = [f64; 2];
 /// A map: predictions of a network while two of its numbers vary, and the edges of its failures.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// The numbers that are varied: x, y.
+    /// The numbers that are varied, first along x and then along y.
     pub axes: [Axis; 2],
     /// The values along each axis, ascending.
     pub values: [Vec<f64>; 2],
@@ -68,12 +68,12 @@ type Outcome = Result<Point, SchemeError>;
 pub struct Point {
     /// The numbers of blocks over which quantities change.
     pub scales: DepthScales,
-    /// ln of the factor on the variance of the stream over all blocks, and of the factor on its gradient on the way
-    /// back.
+    /// ln of two factors over all blocks: that on the variance of the stream, and that on the variance of its gradient
+    /// on the way back.
     pub ln_growth: [f64; 2],
     /// Correlation between tokens after the last block; `None` for a single token.
     pub token_correlation: Option<f64>,
-    /// Effective number of tokens that the sharpest attention attends to.
+    /// Effective number of tokens that the sharpest attention attends to; `None` without attention.
     pub attended: Option<f64>,
     /// The verdict on the network.
     pub verdict: Verdict,
@@ -162,12 +162,12 @@ pub fn phase(
             outcome
         })
         .collect();
-    // The first error in order, even if another thread found a later one before.
+    // Report the first error in the order of the cells, even if another thread found a later one before.
     let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>, AssembleError>>()?;
     map.phase(outcomes, &AtomicBool::new(false))
 }
 
-/// A network and two numbers of it that are varied.
+/// A network, and the two of its numbers that are varied.
 pub(crate) struct Map<'a> {
     setting: &'a Setting,
     scheme: &'a Scheme,
@@ -195,7 +195,7 @@ impl<'a> Map<'a> {
         Ok(map)
     }
 
-    /// Returns an error if a knob belongs to something that the network does not have.
+    /// Returns an error if a knob acts on a part that the network does not have.
     fn refuse_idle_knobs(&self) -> Result<(), PhaseError> {
         let [first, last] = [0, 1].map(|end| {
             self.values.each_ref().map(|values| if end == 0 { values[0] } else { values[values.len() - 1] })
@@ -216,7 +216,7 @@ impl<'a> Map<'a> {
         rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect()
     }
 
-    /// Makes the map from the predictions at all places. Its edges are predicted here, unless `cancelled`.
+    /// Makes the map from the predictions at all places. It also predicts the edges, unless `cancelled` becomes true.
     pub(crate) fn phase(&self, outcomes: Vec<Outcome>, cancelled: &AtomicBool) -> Result<Phase, PhaseError> {
         let cells = self.places().into_iter().zip(outcomes);
         let cells: Vec<Cell> = cells.map(|(at, outcome)| Cell { at, outcome }).collect();

@@ -101,7 +101,7 @@ impl<'o> Pass<'o> {
         self.is_open(name, init.variance())
     }
 
-    /// Notes a parameter that has a gradient, and its initial value.
+    /// Notes a parameter that has a gradient. It is a gate if its initial `value` is zero.
     fn reach(&mut self, name: &str, value: f64) {
         self.reached.insert(name.to_owned());
         if value == 0.0 {

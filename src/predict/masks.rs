@@ -37,7 +37,7 @@ pub(crate) struct Masks {
 }
 
 impl Masks {
-    /// Fixes masks in up to `walks` passes.
+    /// Returns the masks before the first pass. Masks are fixed in up to `walks` passes.
     pub(crate) fn told_on(walks: usize) -> Self {
         Self { way: Way { branches: Vec::new(), weight: 1.0 }, open: Vec::new(), most: walks, room: walks - 1 }
     }

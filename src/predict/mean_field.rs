@@ -43,14 +43,15 @@ pub(crate) struct Walk {
     sites: Sites,
     /// How finely positions are graded; `None` if all positions are followed.
     grading: Option<Grading>,
-    /// The correlation between tokens of equal ids in the gradients that start the backward pass, if it differs from
-    /// others.
+    /// The correlation between tokens of equal ids in the gradients that start the backward pass; `None` if it is the
+    /// same as between other tokens.
     same_ids: Option<f64>,
-    /// The share of the first of two segments, if there are two.
+    /// The share of the first of two segments; `None` if tokens lie in no segments.
     segment: Option<f64>,
     /// One sequence of ids per stream, where ids are given.
     ids: Vec<Vec<u32>>,
-    /// The number of streams entered in this pass, and the positions of all streams entered so far in any pass.
+    /// The number of streams entered in this pass. `positions` are the positions of all streams entered so far in any
+    /// pass.
     streams: usize,
     positions: Vec<Arc<Positions>>,
     tables: Arc<Tables>,
@@ -73,7 +74,8 @@ pub(super) struct Added {
     pub(super) biases: f64,
     /// Corrections to first steps.
     pub(super) steps: FiniteWidth,
-    /// 1 − ρ of the gradient at the output of an attention: the part along the output that it lacks.
+    /// 1 − ρ of the gradient at the output of an attention: its relative deficit along that output, compared with an
+    /// isotropic gradient.
     pub(super) lacking: f64,
 }
 
@@ -311,8 +313,8 @@ impl Walk {
 
 impl Walk {
     /// Writes the gradients of factors on branches that are parameters, from the outputs f of the branches. One factor
-    /// α for all features has E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, a factor per feature has the sum alone. They
-    /// have no corrections of finite width.
+    /// α for all features has E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, a factor per feature has the sum alone.
+    /// These gradients have no corrections of finite width.
     fn write_scales(&mut self, at: &Site, sum: &Sum, parts: &[Arc<Signal>], gradient: &Gradient) {
         if !self.steps || at.expert().is_some() {
             return;
@@ -388,7 +390,7 @@ fn with_kept(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
 
 /// Returns the variance of ln |y|² that the mask of a branch causes.
 fn ln_square_variance(branch: &Branch, part: &Signal, y: &Signal) -> f64 {
-    /// The ratio of |y|² with and without a branch that is all of the stream.
+    /// The largest ratio of |y|² with the branch to |y|² without it. A branch that is all of the stream has this ratio.
     const LARGEST: f64 = 1e3;
     let level = |kernel: &Kernel| kernel.positions.sum(|node| kernel.own[node]);
     let unit = (part.kernel.ln_unit - y.kernel.ln_unit).exp();

@@ -47,7 +47,8 @@ pub struct AttentionRow {
     pub in_view: f64,
 }
 
-/// The effect of a step of a linear map, for one sequence, on its output for that sequence, per entry.
+/// The effect of a gradient step of a linear map on the output of the map, per entry. Gradient and output are those of
+/// the same sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearRow {
     /// Name of the weight.
@@ -56,7 +57,7 @@ pub struct LinearRow {
     pub output: Number,
     /// E Δy² for ΔW = −dL/dW; [`crate::first_step`] says where it is reliable.
     pub moved_by_sgd: Number,
-    /// E Δy² for ΔW = −sign dL/dW, likewise.
+    /// E Δy² for ΔW = −sign dL/dW; [`crate::first_step`] says where it is reliable.
     pub moved_by_adam: Number,
     /// E |dL/dW|.
     pub gradient_size: Number,
@@ -185,11 +186,11 @@ pub enum Theory {
 /// How many positions of a sequence are followed, where they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
-    /// About 30 rows, three per factor of two.
+    /// About 30 positions: three per doubling of the position.
     Coarse,
-    /// About 40 rows, four per factor of two.
+    /// About 40 positions: four per doubling of the position.
     Fine,
-    /// Eight rows per factor of two.
+    /// Eight positions per doubling of the position.
     Finest,
     /// Every position.
     All,
@@ -205,7 +206,7 @@ pub struct Options {
     pub steps: bool,
     /// Which terms are computed.
     pub theory: Theory,
-    /// How many positions represent all; by default so many that more of them change little.
+    /// How many positions represent all. With `None`, as many as are needed so that more of them change little.
     pub positions: Option<Positions>,
 }
 

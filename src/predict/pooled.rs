@@ -16,7 +16,7 @@ pub(crate) struct Pooled {
 }
 
 impl Pooled {
-    /// Returns the weighted average of several; for `lost` see [`Self::average_spread`].
+    /// Returns the average of several, each with its weight; for `lost` see [`Self::average_spread`].
     pub(crate) fn average(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Self {
         let count: f64 = all.clone().map(|(weight, _)| weight).sum();
         let ln_unit = all.clone().map(|(_, pooled)| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
@@ -40,8 +40,8 @@ impl Pooled {
         }
     }
 
-    /// Returns the average of their spreads plus the variance between their levels. `lost` is the number of degrees of
-    /// freedom that the mean takes: 1 for a sample, 0 for all cases with their probabilities.
+    /// Returns the average of the spreads of several plus the variance of ln of their second moments. `lost` is the
+    /// number of degrees of freedom that the mean takes: 1 for a sample, 0 for all cases with their probabilities.
     fn average_spread(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Option<f64> {
         let count: f64 = all.clone().map(|(weight, _)| weight).sum();
         let within = all.clone().map(|(weight, pooled)| Some(weight * pooled.spread?)).sum::<Option<f64>>()? / count;

@@ -20,7 +20,7 @@ pub(crate) struct Rows {
     weights: Vec<WeightNote>,
     /// Linear maps in the reverse order of depth, if first steps are asked for.
     linears: Vec<LinearNote>,
-    /// Factors on branches, likewise.
+    /// Factors on branches in the reverse order of depth, if first steps are asked for.
     scales: Vec<ScaleNote>,
     /// Layer, site and sharpness of every attention, in order of depth.
     attentions: Vec<(i64, String, Sharpness)>,
@@ -80,14 +80,14 @@ pub(crate) struct ScaleNote {
 }
 
 impl Rows {
-    /// Begins the row of a site.
+    /// Begins the row of a site with the moments of its signal.
     pub(crate) fn signal(&mut self, at: (i64, String), is_stream_site: bool, signal: Pooled) {
         let (layer, site) = at;
         self.places.insert(site.clone(), self.sites.len());
         self.sites.push(Note { layer, site, is_stream_site, signal, gradient: None });
     }
 
-    /// Completes the row of a site.
+    /// Completes the row of a site with the moments of its gradient.
     pub(crate) fn gradient(&mut self, site: &str, gradient: Pooled) {
         if let Some(&place) = self.places.get(site) {
             self.sites[place].gradient = Some(gradient);
@@ -233,7 +233,8 @@ impl Rows {
         }
     }
 
-    /// Returns the rows with the ± of `other` rows of the same sites, where it is of use.
+    /// Returns the rows with each ± replaced by the ± of the same site in `other`, where this is small enough to be of
+    /// use.
     pub(crate) fn with_spreads(mut self, other: &Self) -> Self {
         /// Beyond this variance, networks differ by more than the factor e², which the leading order does not describe.
         const LARGEST_SPREAD: f64 = 4.0;
@@ -343,7 +344,7 @@ impl Rows {
     }
 }
 
-/// Returns the caveats of all passes that have at least one sequence in a hundred, each kind once.
+/// Returns the caveats of all passes whose probability is at least 1 %, each kind once.
 fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
     const COMMON: f64 = 0.01;
     let mut caveats: Vec<Caveat> = Vec::new();
@@ -357,7 +358,8 @@ fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
 
 /// Returns a caveat if few of the sequences in these passes have most of the gradients.
 fn rare(walks: &[(f64, Rows)]) -> Option<Caveat> {
-    /// The largest E (g²)² over (E g²)². Averages over as many networks have errors as large as themselves.
+    /// The largest E (g²)²/(E g²)² that has no caveat. An average over this number of networks has an error as large as
+    /// itself.
     const FEW: f64 = 100.0;
     let networks = |place: usize| {
         let gradients = walks.iter().filter_map(|(weight, walk)| Some((*weight, walk.sites[place].gradient?)));

@@ -51,7 +51,7 @@ fn unplaced(stream: &Stream) -> bool {
     }
 }
 
-/// Returns true if a node treats all tokens equally. Masks do so if `sees_all` returns true.
+/// Returns true if a node treats all tokens equally. A mask of an attention does so if `sees_all` returns true for it.
 fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
     let itself = match &node.op {
         Op::Apply(component) => match component {

@@ -13,7 +13,7 @@ pub(super) fn caveats(stack: &Stack, table: &SiteTable) -> Vec<Caveat> {
 
 /// Returns a caveat for the tensor whose rows differ most.
 fn uneven_rows(stack: &Stack) -> Option<Caveat> {
-    /// Smaller ratios have no caveat.
+    /// The smallest ratio of the largest to the smallest standard deviation that has a caveat.
     const VISIBLE: f64 = 1.5;
     let ratio = |groups: &[RowGroup]| {
         let stds = || groups.iter().map(|group| group.std).filter(|std| *std > 0.0);

@@ -39,7 +39,7 @@ struct SubLayer {
 }
 
 impl<'a> Blocks<'a> {
-    /// Blocks of `architecture`; its own residual scales, if it has any, replace `residuals`.
+    /// Creates the blocks of `architecture`. Residual scales of the architecture, if it sets any, replace `residuals`.
     pub(crate) fn new(
         architecture: &'a Resolved,
         recipe: &'a dyn Recipe,
@@ -50,7 +50,7 @@ impl<'a> Blocks<'a> {
         Self { architecture, recipe, residuals, train, prefix }
     }
 
-    /// Returns block `index` with these linear maps.
+    /// Returns block `index`, with the distributions of linear maps that `projections` gives.
     pub(crate) fn block<'b>(&'b self, index: usize, projections: &'b (dyn Fn(&Slot) -> Projection + 'b)) -> Block<'b> {
         Block { blocks: self, index, path: format!("{}blocks.{index}.", self.prefix), projections }
     }
@@ -111,8 +111,8 @@ impl Block<'_> {
         nodes
     }
 
-    /// All branches read the input of the block. Norms start without random weights, so that one norm for all branches
-    /// is the same as one norm for each.
+    /// The branches side by side: each reads the input of the block, and all share one residual connection. Norms start
+    /// without random weights, so that one norm for all branches is equivalent to a norm for each.
     fn parallel(&self) -> Op {
         let branch = |SubLayer { name, body }| vec![Node::new(name, Op::Chain(self.normalised(name, body)))];
         self.residual(0, self.sub_layers().into_iter().map(branch).collect())
@@ -142,15 +142,15 @@ impl Block<'_> {
         layer.into_iter().chain(norm).collect()
     }
 
-    /// A linear map of an MLP and the batch norm after it, if there is one. The norm would subtract a bias of the map,
-    /// which therefore has none.
+    /// A linear map of an MLP and the batch norm after it, if there is one. With a batch norm the map has no bias,
+    /// because the norm would subtract it.
     fn normalised_map(&self, path: &str, role: Role, fans: Fans, place: BlockNorm) -> Vec<Node> {
         let batch_norm = self.batch_norm(place);
         let has_biases = self.blocks.architecture.biases && batch_norm.is_none();
         [self.linear(path, role, fans, has_biases)].into_iter().chain(batch_norm).collect()
     }
 
-    /// Residual connection number `place` of the block: the sum of a skip connection and these branches.
+    /// Residual connection number `place` of the block: the sum of a skip connection and the `branches`.
     fn residual(&self, place: usize, branches: Vec<Vec<Node>>) -> Op {
         let architecture = self.blocks.architecture;
         let before = self.index * (architecture.residual_sublayers() / architecture.n_layers);
@@ -163,12 +163,12 @@ impl Block<'_> {
         Op::Sum(Sum { branches: [skip].into_iter().chain(branches).collect() })
     }
 
-    /// A branch that begins with the norm of its input, if there is one.
+    /// The nodes of a branch: the norm of its input, if there is one, and then `body`.
     fn normalised(&self, branch: &str, body: Vec<Node>) -> Vec<Node> {
         self.input_norm(branch, "norm").into_iter().chain(body).collect()
     }
 
-    /// The norm at the start of `branch`, called `name`; `None` if there is none.
+    /// The norm at the start of `branch`, as a node called `name`; `None` if there is none.
     fn input_norm(&self, branch: &str, name: &str) -> Option<Node> {
         let architecture = self.blocks.architecture;
         let starts = match architecture.norm_placement {

@@ -18,7 +18,7 @@ pub enum SchemeError {
         /// The names of all schemes.
         known: String,
     },
-    /// A name that people look for among schemes although it is none.
+    /// A name that users look for among schemes although it is not a scheme.
     #[error("{got} is no initialisation scheme: {instead}")]
     Elsewhere {
         /// The name that was asked for.

@@ -16,7 +16,8 @@ use crate::ForwardWalk;
 use crate::architecture::Resolved;
 use crate::predict::PredictError;
 
-/// A scheme: the distribution of every tensor, the scales of the residual connections, factors on learning rates.
+/// A scheme: the distribution of every tensor, the scales of the residual connections, and the factors on learning
+/// rates.
 pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
     /// Returns an error if the scheme is not defined for a network.
     fn fits(&self, _architecture: &Resolved) -> Result<(), SchemeError> {
@@ -28,7 +29,8 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         Init::Normal { std: (architecture.d_model as f64).powf(-0.5) }
     }
 
-    /// The distributions of a linear map outside the blocks; by default it keeps the second moment.
+    /// The distributions of weight and bias of a linear map outside the blocks. By default the map keeps the second
+    /// moment.
     fn outer(&self, _architecture: &Resolved, _place: Outer, fans: Fans) -> Projection {
         normal(fans.lecun_std()).into()
     }
@@ -38,7 +40,7 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         1.0
     }
 
-    /// The scales of all residual connections.
+    /// A function that returns the scales of every residual connection. By default they are 1.
     fn residuals<'a>(
         &'a self,
         _architecture: &'a Resolved,
@@ -47,12 +49,12 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         Ok(Residual::constant(1.0, 1.0).everywhere())
     }
 
-    /// The factor on the gains of a norm of block `block`.
+    /// The factor on the gains of norm `norm` in block `block`.
     fn norm_gain(&self, _norm: BlockNorm, _block: usize) -> f64 {
         1.0
     }
 
-    /// The linear maps of all blocks.
+    /// A function that returns the distributions of every linear map in blocks.
     fn projections<'a>(
         &'a self,
         architecture: &'a Resolved,
@@ -72,7 +74,7 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// A function that returns the distributions of a linear map of a network.
+/// A function from the place of a linear map to its distributions.
 pub(crate) type Projections<'a> = Box<dyn Fn(&Slot) -> Projection + 'a>;
 
 /// A function that returns the scales of a residual connection of a network. Connections are counted along the stream
@@ -90,12 +92,12 @@ pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + '
 pub(crate) struct Projection {
     pub(crate) weight: Init,
     pub(crate) bias: Init,
-    /// The length to which the rows of the weight are standardised, if they are. Only linear maps in blocks can be
-    /// standardised.
+    /// The length to which the rows of the weight are standardised; `None` if they are not. Only linear maps in blocks
+    /// can be standardised.
     pub(crate) standardised: Option<f64>,
 }
 
-/// The given distribution for the weight, and a bias of zero.
+/// A projection with the given distribution of the weight and a bias of zero.
 impl From<Init> for Projection {
     fn from(weight: Init) -> Self {
         Self { weight, bias: Init::Zero, standardised: None }
@@ -107,7 +109,7 @@ impl From<Init> for Projection {
 pub(crate) struct Residual {
     pub(crate) skip: f64,
     pub(crate) branch: f64,
-    /// The kind of learned parameter that `branch` is, if it is one.
+    /// The kind of learned parameter that multiplies the branch, or `Constant` if `branch` is not learned.
     pub(crate) parameter: ScaleParameter,
 }
 

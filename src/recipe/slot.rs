@@ -10,7 +10,7 @@ pub(crate) enum Table {
     Token,
     Position,
     Segment,
-    /// The first row of a table of token types, added to every token.
+    /// A table of token types. Its first row is added to every token.
     TokenType,
     ClassToken,
     RelativeBias,

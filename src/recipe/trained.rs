@@ -2,7 +2,7 @@
 
 use super::Fans;
 
-/// The kind of a parameter by which of its axes grow with the width (Tensor Programs V, table 3).
+/// The kind of a parameter, by its axes that grow with the width (Tensor Programs V, table 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
     /// A bias, or the gains of a norm.

@@ -2,7 +2,7 @@
 
 use crate::compare::{MARGIN_FORMATS, Summary};
 
-/// Limits; a limit that is `None` does not count.
+/// The limits that a network has to keep. A limit that is `None` is ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demands {
     /// Largest factor by which the variance of the stream may grow or shrink over all blocks.
@@ -13,7 +13,7 @@ pub struct Demands {
     pub max_correlation: Option<f64>,
     /// Largest standard deviation of scores.
     pub max_score_std: Option<f64>,
-    /// The float format the stream is to fit, as an index into [`MARGIN_FORMATS`].
+    /// The float format whose range the stream has to fit, as an index into [`MARGIN_FORMATS`].
     pub format: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Demands {
     }
 }
 
-/// One limit.
+/// One limit, with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Demand {
     /// Limit on the growth or decay of the variance over all blocks.
@@ -49,15 +49,15 @@ pub enum Demand {
 pub struct Outcome {
     /// The limit.
     pub demand: Demand,
-    /// The value that is reached, in the unit of the limit; `None` if the network does not have the quantity.
+    /// The value that the network reaches, in the unit of the limit; `None` if the network does not have the quantity.
     pub reached: Option<f64>,
     /// ln of the factor by which the limit is exceeded; negative within the limit.
     pub excess: f64,
 }
 
-/// An excess below this is rounding.
+/// An excess below this counts as rounding error.
 const ROUNDING: f64 = 1e-3;
-/// A value within its limit by less than this is at the limit.
+/// A network is at its limit if its excess is above minus this number.
 const BINDING: f64 = 0.03;
 
 impl Outcome {
@@ -73,7 +73,7 @@ impl Outcome {
 }
 
 impl Demands {
-    /// The demands that count.
+    /// Returns the demands whose limits are set.
     pub fn all(&self) -> Vec<Demand> {
         let Self { max_forward_growth, max_gradient_ratio, max_correlation, max_score_std, format } = *self;
         let demands = [
@@ -99,7 +99,7 @@ impl Demand {
         }
     }
 
-    /// Its limit as text.
+    /// The limit as text.
     pub fn limit(self) -> String {
         match self {
             Self::ForwardGrowth(limit)
@@ -110,13 +110,13 @@ impl Demand {
         }
     }
 
-    /// Compares a network with the limit.
+    /// Compares a network, given by its summary, with the limit.
     pub fn outcome(self, summary: &Summary) -> Outcome {
         Outcome { demand: self, reached: self.reached(summary), excess: self.excess(summary) }
     }
 
-    /// The value that is reached, in the unit of the limit; for a format, the number of doublings or halvings that are
-    /// left.
+    /// The value that the network reaches, in the unit of the limit. For a format it is the number of doublings or
+    /// halvings until the format is left. `None` if the network does not have the quantity.
     fn reached(self, summary: &Summary) -> Option<f64> {
         match self {
             Self::ForwardGrowth(_) => Some(summary.forward.ln_total.abs().exp()),
@@ -127,10 +127,10 @@ impl Demand {
         }
     }
 
-    /// ln of the factor by which the limit is exceeded, where a correlation r is measured by 1 − r; −∞ if the network
-    /// does not have the quantity.
+    /// ln of the factor by which the network exceeds the limit; −∞ if it does not have the quantity. Correlations r are
+    /// compared by 1 − r.
     fn excess(self, summary: &Summary) -> f64 {
-        /// Differences between tokens below this are rounding.
+        /// Values of 1 − r below this are rounding error.
         const ALIKE: f64 = 1e-12;
         let excess = match self {
             Self::ForwardGrowth(limit) => Some(summary.forward.ln_total.abs() - limit.ln()),
@@ -145,8 +145,8 @@ impl Demand {
         excess.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Smoother excesses whose maximum is the excess of the demand: growth and decay apart, and every one of the weight
-    /// `matrices`.
+    /// Smooth excesses whose maximum is the excess of the demand: one for growth and one for decay of the variance, and
+    /// one for the gradient ratio of each of the weight `matrices`.
     pub(super) fn excesses(self, summary: &Summary, matrices: &[String]) -> Vec<f64> {
         match self {
             Self::ForwardGrowth(limit) => [1.0, -1.0].map(|sign| sign * summary.forward.ln_total - limit.ln()).to_vec(),
@@ -158,7 +158,7 @@ impl Demand {
         }
     }
 
-    /// The number of excesses.
+    /// The number of excesses that [`Self::excesses`] returns.
     pub(super) fn count(self, matrices: &[String]) -> usize {
         match self {
             Self::ForwardGrowth(_) => 2,

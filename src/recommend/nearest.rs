@@ -14,13 +14,14 @@ use crate::schemes::Scheme;
 pub struct Nearest {
     /// The scheme.
     pub scheme: Scheme,
-    /// Root mean square of ln of the ratios of weight stds, and of the ratios of branch scale over skip scale.
+    /// Root mean square of the differences of logarithms, over all weight stds and all ratios of branch scale to skip
+    /// scale.
     pub distance: f64,
 }
 
-/// Returns the scheme whose numbers are nearest to those of `stack`; `None` if there is none to compare. In the search,
-/// schemes that depend on the signal follow it at infinite width. The distance of the result is that in the theory of
-/// the setting.
+/// Returns the scheme whose numbers are nearest to those of `stack`; `None` if there is none to compare. During the
+/// search, schemes that depend on the signal follow it at infinite width. The distance in the result is computed in the
+/// theory of the setting.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let wide = Setting { options: Options { theory: Theory::MeanField, ..setting.options }, ..setting.clone() };
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());

@@ -22,29 +22,31 @@ use crate::schemes::Scheme;
 
 /// Number of gains that are searched.
 const COUNT: usize = 5;
-/// Square roots of the weights of the squared logarithms; the ratio counts a quarter of a gain.
+/// Square roots of the weights of the squared logarithms. The ratio has a quarter of the weight of a gain.
 const WEIGHTS: [f64; COUNT] = [1.0, 1.0, 1.0, 1.0, 0.5];
-/// Penalties on squared excesses: a small one first, as the demands may be far off.
+/// Penalties on squared excesses. The search begins with the small one, because the first gains may be far from the
+/// demands.
 const PENALTIES: [f64; 2] = [10.0, 1e4];
 /// The largest number of steps with each penalty.
 const STEPS: usize = 60;
-/// The largest entry of the longest step, in ln.
+/// The largest entry that a step may have, in ln.
 const LONGEST: f64 = 1.0;
-/// A step whose largest entry is below this, in ln, is the last.
+/// The search ends after a step whose largest entry is below this, in ln.
 const SHORTEST: f64 = 3e-4;
-/// Number of earlier places that are remembered.
+/// Number of earlier places whose linear models are kept.
 const OTHERS: usize = 16;
 
 /// A difference of gains, in ln.
 pub(super) type Step = SVector<f64, COUNT>;
 type Matrix = SMatrix<f64, COUNT, COUNT>;
 
-/// The logarithms of qk, value, ffn, embedding and ratio.
+/// The logarithms of the five arguments of the scheme `gains`: qk, value, ffn, embedding and ratio.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gains(Step);
 
 impl Gains {
-    /// The start of a search: branches that add up to as much as the stream.
+    /// The start of a search: LeCun's gains, and a ratio with which all branches together contribute as much as the
+    /// input of the stream.
     pub(super) fn start(n_layers: usize) -> Self {
         Self(Step::from([0.0, 0.0, 0.0, 0.0, -0.5 * (n_layers as f64).ln()]))
     }
@@ -64,20 +66,21 @@ impl Gains {
         Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
     }
 
-    /// The step to here from other gains.
+    /// The step from `other` to these gains.
     pub(super) fn away_from(self, other: Self) -> Step {
         self.0 - other.0
     }
 
     fn moved(self, step: Step) -> Self {
-        /// The largest |ln| of a factor that is of use.
+        /// The largest |ln| that a gain may have.
         const FARTHEST: f64 = 30.0;
         Self((self.0 + step).map(|ln| ln.clamp(-FARTHEST, FARTHEST)))
     }
 }
 
-/// Finds the gains of smallest distance for which no `excess` is above zero, or for which the excesses are least, and
-/// returns them with their excesses. The search starts at `nearby` gains for other demands, if there are any.
+/// Finds the gains of smallest distance for which no `excess` is above zero. If there are none, it finds the gains with
+/// the smallest excesses. Returns the gains with their excesses. The search starts at `nearby` gains for other demands,
+/// if they are given.
 pub(super) fn search<E>(
     n_layers: usize,
     nearby: Option<&Gains>,
@@ -115,13 +118,13 @@ where
 struct Told {
     at: Gains,
     excesses: Vec<f64>,
-    /// The slope of every excess in every gain; zero if the excess does not exist.
+    /// The slope of each excess in each gain: one step per excess. It is zero if the excess does not exist.
     slopes: Vec<Step>,
 }
 
 impl Told {
     fn at<E: Send>(at: Gains, excess: impl Fn(&Gains) -> Result<Vec<f64>, E> + Sync) -> Result<Self, E> {
-        /// The width of the finite differences, in ln.
+        /// The width of the finite differences, in ln of a gain.
         const WIDTH: f64 = 1e-3;
         let aside = |place: usize| at.moved(Step::from_fn(|of, _| if of == place { WIDTH } else { 0.0 }));
         let places: Vec<Gains> = iter::once(at).chain((0..COUNT).map(aside)).collect();
@@ -144,15 +147,15 @@ impl Told {
         self.at.0.component_mul(&Step::from(WEIGHTS)).norm_squared() + penalty * exceeded
     }
 
-    /// Returns true if the model is valid at other gains.
+    /// Returns true if `gains` are so close that the linear model still applies there.
     fn is_near(&self, gains: Gains) -> bool {
-        /// The largest difference of one number, in ln.
+        /// The largest difference of one gain, in ln.
         const NEAR: f64 = 0.3;
         (self.at.0 - gains.0).amax() < NEAR
     }
 
-    /// The excesses `here` and their slopes according to the model from this place; an excess is at most its true
-    /// value.
+    /// The excesses at the place of `here`, as the linear model around this place predicts them, and their slopes. A
+    /// predicted excess is cut to the true one if it is larger.
     fn of(&self, here: &Self) -> impl Iterator<Item = (f64, Step)> {
         let away = here.at.0 - self.at.0;
         let told =

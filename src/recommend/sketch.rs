@@ -14,15 +14,15 @@ use crate::verdict::over_blocks;
 
 /// The settings of a search.
 pub(super) struct Models {
-    /// The settings, from the network itself in the theory asked for to the fastest model.
+    /// The settings, from slow to fast: the network itself in the requested theory first, the fastest model last.
     pub(super) settings: Vec<Setting>,
-    /// Names of the weight matrices that blocks share, with a `*` for the block.
+    /// Names of the weight matrices that occur in all blocks, with a `*` for the number of the block.
     pub(super) matrices: Vec<String>,
 }
 
 impl Models {
-    /// The network itself, the network in the mean-field theory, and, where positions differ, a network in which they
-    /// do not.
+    /// The models of a network: the network itself; the network in the mean-field theory; and, if positions differ, a
+    /// network in which they do not.
     pub(super) fn new(setting: &Setting, scheme: &Scheme) -> Result<Self, AssembleError> {
         let stack = assembled(setting, scheme)?;
         let wide = wide(setting);
@@ -31,7 +31,7 @@ impl Models {
         if !is_exchangeable(&stack) {
             settings.push(without_positions(&wide, scheme));
         }
-        // Latent attention rotates features whatever its positions are.
+        // Models that cannot be assembled are left out: latent attention, for example, always needs rotated features.
         settings.retain(|setting| assembled(setting, scheme).is_ok());
         let names = tensor_entries(&stack).into_keys().filter(|name| name.ends_with("weight"));
         let matrices: BTreeSet<String> = names.filter_map(|name| over_blocks(&name)).collect();
@@ -50,10 +50,10 @@ fn wide(setting: &Setting) -> Setting {
     Setting { options, ..setting.clone() }
 }
 
-/// A network whose predictions take milliseconds: with exchangeable tokens, or with few tokens if they cannot be
-/// exchangeable.
+/// A network whose predictions take milliseconds. Its tokens are exchangeable if possible; otherwise there are few of
+/// them.
 fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
-    /// The number of tokens where something other than masks and scores distinguishes positions.
+    /// The number of tokens if anything besides masks and scores distinguishes positions.
     const FEW: usize = 16;
     let unordered = unordered(setting);
     match assembled(&unordered, scheme) {
@@ -80,7 +80,7 @@ fn shortened(setting: &Setting, longest: usize) -> Setting {
 }
 
 /// The network without an order of tokens: every token attends to all others, there are no class tokens, and positions
-/// enter only as embeddings.
+/// have an effect only through embeddings.
 fn unordered(setting: &Setting) -> Setting {
     let mut unordered = setting.clone();
     for input in inputs(&mut unordered) {
@@ -89,7 +89,7 @@ fn unordered(setting: &Setting) -> Setting {
         }
     }
     let without = |architecture: Architecture| {
-        // After a stem, positions are added separately from it.
+        // With a stem, positions are added after the stem and separately from it.
         let added = match architecture.positions {
             Positions::LearnedRelative => Positions::Learned,
             added @ (Positions::Learned | Positions::Sinusoidal) => added,

@@ -9,16 +9,18 @@ use crate::assemble::AssembleError;
 use crate::compare::{Setting, candidate};
 use crate::schemes::SchemeError;
 
-/// The margin, in ln, by which demands are tightened for the search: the penalty leaves an excess of this size.
+/// The margin, in ln, by which demands are tightened for the search. It compensates for the excess that a finite
+/// penalty leaves.
 const SLACK: f64 = 0.005;
 
 pub(super) struct Solver<'a> {
     /// The models, from the network itself to similar and faster ones.
     models: &'a [Setting],
     demands: &'a [Demand],
-    /// Names of the weight matrices that blocks share.
+    /// Names of the weight matrices that occur in all blocks, with a `*` for the number of the block.
     matrices: &'a [String],
-    /// For each model but the fastest and each excess of the demands, the difference from the excess in the next model.
+    /// Differences per model (all but the fastest) and per excess of the demands: the excess in this model minus the
+    /// excess in the next faster one.
     differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
     done: &'a (dyn Fn() + Sync),
@@ -32,13 +34,14 @@ impl<'a> Solver<'a> {
         Self { models: settings, demands, matrices, differences, done }
     }
 
-    /// Finds gains that meet the demands, without the one of index `dropped`. The search starts at `nearby` gains for
-    /// similar demands, if there are any.
+    /// Finds gains that meet all demands except the one of index `dropped`, if one is dropped. The search starts at
+    /// `nearby` gains for similar demands, if they are given.
     pub(super) fn solve(&mut self, dropped: Option<usize>, nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
         Ok(self.solve_in(0, &[], dropped, nearby)?.0)
     }
 
-    /// Finds gains in a model whose excesses are corrected by the differences from slower models; returns both.
+    /// Finds gains in a model, and returns them with their excesses. The excesses are corrected by the differences from
+    /// the `slower` models.
     fn solve_in(
         &mut self,
         model: usize,
@@ -46,7 +49,7 @@ impl<'a> Solver<'a> {
         dropped: Option<usize>,
         nearby: Option<&Gains>,
     ) -> Result<(Gains, Vec<f64>), AssembleError> {
-        /// Rounds after which a model is searched itself.
+        /// The largest number of rounds with a faster model; after them the model itself is searched.
         const ROUNDS: usize = 12;
         let mut nearby = nearby.copied();
         if model + 1 < self.models.len() {
@@ -69,7 +72,7 @@ impl<'a> Solver<'a> {
         search(n_layers, nearby.as_ref(), |gains| Ok(moved(self.excesses(model, dropped, gains)?, slower, gains)))
     }
 
-    /// The excesses of a model over demands that are a little tighter.
+    /// The excesses of a model over the tightened demands; −∞ for the demand of index `dropped`.
     fn excesses(&self, model: usize, dropped: Option<usize>, gains: &Gains) -> Result<Vec<f64>, AssembleError> {
         let outcome = candidate(&self.models[model], &gains.scheme(), |_| {})?.outcome;
         if model == 0 {
@@ -78,7 +81,7 @@ impl<'a> Solver<'a> {
         let excesses = |(place, demand): (usize, &Demand)| match &outcome {
             _ if dropped == Some(place) => vec![f64::NEG_INFINITY; demand.count(self.matrices)],
             Ok(summary) => demand.excesses(summary, self.matrices).into_iter().map(|excess| excess + SLACK).collect(),
-            // If the signal cannot be followed any more, every demand is far from met.
+            // If the signal cannot be followed under these gains, all demands count as far from met.
             Err(_) => vec![1e3; demand.count(self.matrices)],
         };
         let excesses = self.demands.iter().enumerate().flat_map(excesses).collect();
@@ -89,10 +92,12 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// The excess over a limit in one model minus the excess in another, linear in the gains, by Broyden's method.
+/// The excess over a limit in one model minus the excess in a faster one, as a linear function of the gains (Broyden's
+/// method).
 #[derive(Clone, Debug, Default)]
 struct Difference {
-    /// The gains at which both were predicted last, the difference there, and its slope.
+    /// The last gains at which both models were predicted, the difference there, and its slope; `None` before the
+    /// first.
     last: Option<(Gains, f64, Step)>,
 }
 
@@ -101,9 +106,9 @@ impl Difference {
         self.last.map_or(0.0, |(last, difference, slope)| difference + slope.dot(&gains.away_from(last)))
     }
 
-    /// Adds `lacking` to the difference at `gains`; does nothing if an excess does not exist.
+    /// Corrects the difference by `lacking`, so that it is exact at `gains`. Does nothing if an excess does not exist.
     fn update(&mut self, gains: Gains, lacking: f64) {
-        /// Steps shorter than this, in ln, do not determine a slope.
+        /// Steps shorter than this, in ln, leave the slope unchanged.
         const SHORTEST: f64 = 3e-3;
         if !lacking.is_finite() {
             return;
@@ -117,20 +122,21 @@ impl Difference {
     }
 }
 
-/// Excesses plus the differences from slower models.
+/// Returns the excesses of a model, corrected by the differences from the slower models.
 fn moved(excesses: Vec<f64>, slower: &[Vec<Difference>], gains: &Gains) -> Vec<f64> {
     let difference = |demand: usize| slower.iter().map(|models| models[demand].at(gains)).sum::<f64>();
     let moved = |(demand, excess)| excess + difference(demand);
     excesses.into_iter().enumerate().map(moved).collect()
 }
 
-/// Returns true if a model and a slower one agree on a demand: on its excess, or on that it does not count.
+/// Returns true if a model (`told`) and a slower one (`found`) agree on a demand: their excesses are close, or neither
+/// model is near the limit.
 fn agree(told: f64, found: f64) -> bool {
-    /// The excess in the slower model may be larger by this.
+    /// The excess in the slower model may be larger by less than this.
     const BEYOND: f64 = 0.003;
-    /// The excess in the slower model may be smaller by this.
+    /// The excess in the slower model may be smaller by less than this.
     const LESS: f64 = 0.004;
-    /// A value further within its limit than any at which a search stops.
+    /// An excess below this means that the demand does not limit the search.
     const WITHIN: f64 = -0.03;
     (told < WITHIN && found < 0.0) || (told - LESS < found && found < told + BEYOND)
 }

@@ -44,7 +44,7 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
         let rows = defined().map(|candidate| {
             let cells = columns.iter().map(|(column, _)| match (column, column.of(candidate)) {
                 (_, Value::Text(text)) => text,
-                // It is known to a fifth at best, and eighty columns are full.
+                // Standard deviations are known to 20 % at best, and a line has no room for more digits.
                 (Column::ForwardStd | Column::BackwardStd, Value::Number(Some(std))) => format!("{:.2}", std.value()),
                 (_, Value::Number(number)) => number.map(short).unwrap_or_default(),
             });

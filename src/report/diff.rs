@@ -48,7 +48,8 @@ fn change(row: &Difference) -> String {
     }
 }
 
-/// Returns all differences. `change` is ln(second/first) or second − first.
+/// Returns all differences, one per row. `change` is ln(second/first) for positive quantities and second − first for
+/// others.
 pub fn diff_rows(diff: &Diff) -> Rows {
     let rows = diff.differences.iter().map(|Difference { site, quantity, first, second, change, size, .. }| {
         [
@@ -63,7 +64,7 @@ pub fn diff_rows(diff: &Diff) -> Rows {
     Rows::new(["site", "quantity", "first", "second", "change", "size"], rows)
 }
 
-/// Writes all differences as JSON. Infinite changes, from and to zero, are null.
+/// Writes all differences as JSON. Changes from or to zero, which are infinite, are null.
 pub fn diff_json(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     let document = DiffJson {
         schema_version: SCHEMA_VERSION,

@@ -24,8 +24,8 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file as a whole: into a temporary file next to it, which takes its place when it is complete. Anything but
-/// a regular file (a device, a pipe) is written to directly.
+/// Writes a file as a whole. A temporary file next to `path` is written first and replaces the file when it is
+/// complete. If `path` is not a regular file (a device, a pipe), it is written to directly.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let existing = fs::metadata(path).ok();
     if existing.as_ref().is_some_and(|found| !found.is_file()) {
@@ -33,7 +33,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
         write(&mut out)?;
         return out.flush();
     }
-    // A link keeps its target, whose content is replaced.
+    // If the path is a link, its target is replaced and the link stays.
     let path = if existing.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);

@@ -30,7 +30,7 @@ pub struct PredictionDocument<'a> {
     pub verdict: &'a Verdict,
     /// The costs of the network.
     pub cost: &'a Cost,
-    /// The loss under the head, if there is one.
+    /// The loss under the head; `None` without a head.
     pub loss: Option<&'a Loss>,
     /// The first step of an optimiser, if it is included.
     pub update: Option<&'a FirstUpdate>,

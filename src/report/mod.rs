@@ -60,7 +60,8 @@ use crate::agreement::Comparison;
 /// Version of the JSON documents. It changes when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Returns the ln column of a number; `None` for zero, which has no logarithm.
+/// Returns ln of the absolute value of `number`, for the columns of logarithms. `None` for zero, which has no
+/// logarithm, or without a number.
 fn ln(number: Option<Number>) -> Option<f64> {
     number.map(|number| number.ln_abs()).filter(|ln| ln.is_finite())
 }
@@ -68,7 +69,7 @@ fn ln(number: Option<Number>) -> Option<f64> {
 /// The number of quantities that are averages over positions. They are the first ones in `Quantity::ALL`.
 const AVERAGES: usize = 5;
 
-/// Returns the standard error of the observed number; `None` for one replicate, which has none.
+/// Returns the standard error of the observed number; `None` for a single replicate.
 fn std_error(row: &Comparison) -> Option<Number> {
     Some(row.std_error).filter(|_| row.replicates != Some(1))
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Rows, SCHEMA_VERSION, json::CostJson};
 use crate::cost::Cost;
 
-/// A preset, and its cost of training on sequences of its own length.
+/// A preset, and the cost of its training on sequences of the preset's own length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PresetCost {
     /// Name of the preset.

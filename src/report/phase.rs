@@ -182,7 +182,7 @@ fn numbers(point: Option<&Point>) -> [Option<f64>; 7] {
         .map(|number| number.filter(|number| number.is_finite()))
 }
 
-/// Returns one row per vertex of an edge, line by line.
+/// Returns one row per vertex of every edge; the vertices of a line follow one another.
 pub fn edges_rows(phase: &Phase) -> Rows {
     let rows = phase.regions.iter().flat_map(|region| {
         let name = region.failure.name();

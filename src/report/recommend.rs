@@ -11,7 +11,7 @@ use crate::numerals::short;
 use crate::recommend::{Outcome, Recommendation};
 use crate::verdict::{Verdict, over_blocks};
 
-/// Writes the demands with the numbers that are reached, and the stds of all kinds of tensors.
+/// Writes the demands with the values that are reached, and the smallest and the largest std of every kind of tensor.
 pub fn recommendation_tables(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     let rows = recommendation.outcomes.iter().map(|outcome| {
         let word = match (outcome.is_met(), outcome.is_binding()) {
@@ -31,7 +31,7 @@ pub fn recommendation_tables(recommendation: &Recommendation, out: &mut dyn Writ
     plain_table(&["tensor", "std"], stds, out)
 }
 
-/// Returns the smallest and the largest std of the tensors whose names differ only in their block.
+/// Returns the smallest and the largest std over the blocks, by the name of the tensor with `*` for the block.
 fn stds(weights: &[WeightRow]) -> BTreeMap<String, [f64; 2]> {
     let mut stds: BTreeMap<String, [f64; 2]> = BTreeMap::new();
     for row in weights.iter().filter(|row| row.variance > 0.0) {

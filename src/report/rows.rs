@@ -207,7 +207,7 @@ impl<T: Into<Field>> From<Option<T>> for Field {
     }
 }
 
-/// Returns the error of the stream below, so that a closed pipe stays recognisable.
+/// Returns the I/O error inside an error of CSV, so that a closed pipe is still recognised as such.
 fn into_io(error: csv::Error) -> io::Error {
     match error.into_kind() {
         ErrorKind::Io(error) => error,

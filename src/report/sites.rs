@@ -24,7 +24,7 @@ const SITE_COLUMNS: [&str; 15] = [
     "ln_grad_variance_std",
 ];
 
-/// Columns of a [`Comparison`], which follow the columns that say where it belongs.
+/// Columns of a [`Comparison`]. They follow the columns that locate it, such as the layer.
 pub(super) const COMPARISON_COLUMNS: [&str; 8] =
     ["site", "quantity", "predicted", "observed", "std_error", "replicates", "relative_error", "z"];
 

@@ -55,8 +55,8 @@ impl fmt::Display for SuiteRuns {
     }
 }
 
-/// Writes the percentiles for people: of our errors, of the noise and of the published errors. For several runs the
-/// last column has the range of |z| < 2 over the single runs.
+/// Writes the percentiles for people: those of the errors of the prediction, of the noise and of the published errors.
+/// For several runs the last column is the range over single runs of the share with |z| < 2.
 pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     let several = runs.are_several();
     let mut header =
@@ -181,7 +181,7 @@ pub fn suite_lines_json(suite: &str, runs: &SuiteRuns, lines: &[Line], out: &mut
     writeln!(out)
 }
 
-/// Returns every cell of every case. A case is given as group, name, number of caveats and comparisons.
+/// Returns one row per cell of every case. A case is given as group, name, number of caveats and comparisons.
 pub fn suite_cells_rows<'a>(cases: impl IntoIterator<Item = (&'a str, &'a str, usize, &'a [Comparison])>) -> Rows {
     let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] = COMPARISON_COLUMNS;
     let columns =

@@ -17,7 +17,7 @@ use crate::{
 /// The largest number of rows that are shown without a selection.
 const MAX_ROWS: usize = 40;
 
-/// A line between header and rows, nothing else.
+/// The style of a table: a line between header and rows, and no other lines.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Writes the moments of the sites, averaged over positions.
@@ -39,10 +39,10 @@ pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the standard deviation of a logarithm as a percentage, or as a factor if it is large.
+/// Returns the standard deviation `std` of a logarithm as a percentage, or as the factor e^`std` if it is large. Blank
+/// for `None`.
 fn band(std: Option<Number>) -> String {
-    /// The largest std that is given as a percentage. Beyond it, one network is well off the middle of e^−std and
-    /// e^std.
+    /// The largest std that is given as a percentage. Beyond it, e^std and e^−std differ clearly from 1 ± std.
     const LARGEST_PERCENTAGE: f64 = 0.3;
     match std.map(|std| std.value()) {
         None => String::new(),
@@ -62,7 +62,7 @@ pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     selected_table(&header, rows.collect(), out)
 }
 
-/// Writes R², percentiles of |relative error|, z-scores and ln of the observed range, per quantity.
+/// Writes one row per quantity: R², percentiles of |relative error|, z-scores, and ln of the range of observed values.
 pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "range"];
     let pooled = std::iter::once(("variances, pooled", &summary.pooled));
@@ -100,7 +100,8 @@ pub fn plain_table(
     Ok(())
 }
 
-/// Writes all rows, or the rows of a selection of layers with a note of how many are hidden.
+/// Writes a table of `rows`, each given with its layer. If there are many, only a selection of layers is shown, with a
+/// note of how many rows are hidden.
 pub(super) fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out: &mut dyn Write) -> io::Result<()> {
     let total = rows.len();
     if total <= MAX_ROWS {
@@ -130,7 +131,8 @@ pub(super) fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out
     Ok(())
 }
 
-/// Returns the first four layers, then every doubling of the depth, and the last three.
+/// Returns the layers to show: the first four, the last three, and 3, 7, 15, …, where the number of blocks passed
+/// doubles.
 fn selection(layers: &BTreeSet<i64>) -> BTreeSet<i64> {
     let (first, last) = (layers.iter().take(4), layers.iter().rev().take(3));
     let doublings = (2..62).map(|power| (1_i64 << power) - 1);

@@ -23,8 +23,8 @@ const COLUMNS: [&str; 8] = [
     "loss_drop",
 ];
 
-/// Writes the first step of every tensor relative to its weights, and the total drop of the loss. Weights are named
-/// after the site of their map.
+/// Writes the first step of every tensor relative to its weights, and the total drop of the loss. A weight has the name
+/// of the site of its linear map.
 pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()> {
     let header = ["tensor", "Δw/w", "Δy/y", "drop"];
     let rows = update.rows.iter().map(|row| {

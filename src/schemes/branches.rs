@@ -6,7 +6,7 @@ use super::{Outer, SchemeError, Table};
 use crate::architecture::Resolved;
 use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals};
 
-/// The weights of `base`, with every branch multiplied by a parameter that starts at `scale`.
+/// A scheme with the weights of `base`, in which a parameter that starts at `scale` multiplies every branch.
 #[derive(Debug)]
 pub(super) struct Branches<R> {
     pub(super) base: R,

@@ -128,7 +128,7 @@ impl Dslm {
 
 /// The variances of linear maps in the two DSLM schemes.
 pub(super) struct Weights {
-    /// Variance of the weights of values and attention output times their fan-in, per block.
+    /// Variance of the weights of values and attention output, times their fan-in, one number per block.
     pub(super) value_output: Vec<f64>,
     /// Variance of the weights of the feed-forward network.
     pub(super) ffn: f64,
@@ -145,7 +145,7 @@ impl Weights {
     }
 }
 
-/// The embeddings, whose sum has variance 1 − p; dropout then makes it 1.
+/// The embeddings: their sum has variance 1 − p, so that dropout at rate p gives variance 1.
 pub(super) fn embeddings(architecture: &Resolved) -> Summed {
     Summed((1.0 - architecture.embedding_dropout).sqrt())
 }

@@ -1,8 +1,8 @@
 //! Names that people look for among schemes although they are none.
 
-/// Names, each with the setting to use instead. A scheme decides only how a network starts: distributions of
-/// independent entries, lengths to which weights are standardised, residual scales and gains. Everything else that
-/// changes the network is part of the architecture.
+/// Names that are not schemes, each with the setting to use instead. A scheme decides only how a network starts:
+/// distributions of independent entries, lengths to which weights are standardised, residual scales and gains.
+/// Everything else that changes the network is part of the architecture.
 pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("peri-ln", "it places norms at both ends of a branch; use --norm-placement sandwich"),
     ("reordered-norm", "it places norms at the end of a branch; use --norm-placement reordered"),

@@ -6,8 +6,8 @@ use super::{Outer, Table};
 use crate::architecture::Resolved;
 use crate::recipe::{Fans, Projection, normal};
 
-/// The standard deviation of the input of the first block. All m summed embeddings contribute equally: each has 1/√m of
-/// it, the token embedding after its scale.
+/// A scheme's standard deviation of the sum of embeddings, the input of the first block. All m summed embeddings
+/// contribute equally: each has 1/√m of this standard deviation, the token embedding after its factor.
 #[derive(Debug)]
 pub(super) struct Summed(pub(super) f64);
 
@@ -22,7 +22,7 @@ impl Summed {
         match table {
             Table::Token => normal(std / architecture.embedding_scale.abs()),
             Table::Position | Table::Segment | Table::TokenType | Table::ClassToken => normal(std),
-            // These are added to scores; like scores of queries and keys, they are of order one at most.
+            // A relative bias is added to scores. Like these, it is of order one at most.
             Table::RelativeBias => normal((architecture.d_model as f64).powf(-0.5)),
         }
     }

@@ -15,7 +15,7 @@
 use super::Parameter;
 use crate::recipe::Place;
 
-/// The decay d, an argument of every scheme.
+/// The decay d, a parameter that every scheme has.
 pub const LAYER_DECAY: Parameter = Parameter::share("layer-decay", 1.0);
 
 /// Returns the factor on learning rates at a place in a stream of `n_layers` blocks.

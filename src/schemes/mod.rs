@@ -201,12 +201,13 @@ impl Scheme {
         self.about
     }
 
-    /// The scheme as text for people: its name, and the arguments that are not at their defaults.
+    /// The scheme as text for people: its name, and the arguments that differ from their defaults.
     pub fn label(&self) -> String {
         self.text(|_| false)
     }
 
-    /// The scheme as text, with the arguments that are not at their defaults or for which `tells` returns true.
+    /// The scheme as text: its name, and the arguments that differ from their defaults or for which `tells` returns
+    /// true.
     fn text(&self, tells: impl Fn(&Parameter) -> bool) -> String {
         let arguments = parameters::all(self.about).zip(&self.values);
         let is_default = |parameter: &Parameter, value: f64| {
@@ -223,7 +224,8 @@ impl Scheme {
         self.recipe.caveat(architecture).is_none() && sides.map(|side| self.recipe.fits(side)).all(|fits| fits.is_ok())
     }
 
-    /// Factors on the learning rates of all parameters; `None` if all learn at the same rate.
+    /// A function that returns the factors on the learning rates of every parameter; `None` if all learn at the same
+    /// rate.
     pub(crate) fn learning_rates<'a>(&'a self, architecture: &'a Resolved) -> Option<Rates<'a>> {
         let decay = *self.values.last().expect("every scheme has a decay");
         let own = self.recipe.learning_rates(architecture);

@@ -44,7 +44,7 @@ pub(super) fn all(about: &About) -> impl Iterator<Item = &Parameter> {
     about.parameters.iter().chain([&LAYER_DECAY])
 }
 
-/// Reads the values of all parameters of a scheme from the text after the colon. Values without names are those of the
+/// Reads the values of all parameters of a scheme from the text after the colon. Values without names belong to the
 /// scheme's own parameters, in their order.
 pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>, SchemeError> {
     let mut values: Vec<Option<f64>> = vec![None; all(about).count()];

@@ -74,7 +74,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct UMup {
     res: f64,
-    /// The ratio of attention to feed-forward networks.
+    /// The ratio of the contributions of attention and of feed-forward networks to the stream (`res-attn-ratio`).
     ratio: f64,
     softmax: f64,
     activation: f64,
@@ -210,7 +210,7 @@ impl UMup {
     fn attention_std(&self, architecture: &Resolved) -> f64 {
         let tokens = architecture.seq_len as f64;
         let sharp = (1.0 + 4.0 * architecture.d_head as f64 / self.softmax.powi(2)).recip();
-        // A single token attends to itself.
+        // A single token attends only to itself.
         let seen = if architecture.causal && tokens > 1.0 { tokens / tokens.ln() } else { tokens };
         seen.powf(-0.5 * (1.0 - sharp))
     }

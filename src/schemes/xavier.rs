@@ -62,7 +62,7 @@ impl Recipe for Xavier {
     }
 }
 
-/// Queries, keys and values as parts of one matrix.
+/// A scheme in which queries, keys and values are parts of one matrix, whose fan_out is that of all three together.
 #[derive(Debug)]
 pub(super) struct Packed;
 

@@ -13,25 +13,24 @@ use super::grid::{SAMPLE, points};
 use super::{Case, Look, Sample};
 use crate::mean_field::softmax::SoftmaxRow;
 
-/// Levels of √10 around 1.
+/// Three levels around 1, a factor of √10 apart.
 const DECADE: [f64; 3] = [0.316_227_766_016_837_94, 1.0, 3.162_277_660_168_379_4];
 const FACTOR_100: [f64; 3] = [0.1, 1.0, 10.0];
 const THIRDS: [f64; 3] = [0.0, 1.0 / 3.0, 2.0 / 3.0];
 const FIFTHS: [f64; 5] = [0.0, 0.2, 0.4, 0.6, 0.8];
 const WIDTHS: [usize; 3] = [100, 316, 1000];
 const LENGTHS: [usize; 2] = [100, 1000];
-/// Entries per token where the published grid has one.
+/// Number of entries per token; the published grid has one.
 const WIDTH: usize = 64;
-/// Number of points of the sample for attention, which costs more.
+/// Number of points of the stratified sample of the attention grid, which is smaller because attention is slow.
 const ATTENTION_SAMPLE: usize = 36;
-/// The largest number of replicates.
+/// The largest number of replicates of a case.
 const MOST: usize = 100_000;
-/// The largest number of replicates for attention from flat to condensed, where sharp rows of a thousand keys take as
-/// many as are allowed.
+/// The largest number of replicates in the attention suite. Cases with sharp rows of a thousand keys need all of them.
 const ATTENTION_MOST: usize = 2000;
 
-/// The comparison for attention. Values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is
-/// exact.
+/// The comparison for attention. The mean is observed after the map W of values, W (Σ A x) = Σ A (W x); other moments
+/// of the signal are observed before W, where the average over W is exact.
 const AVERAGE: Look = Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE };
 
 /// A row of Gaussian scores.
@@ -46,12 +45,12 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// The variance that does not cancel in a softmax.
+    /// The part of the variance that does not cancel in a softmax, variance · (1 − correlation).
     pub fn contrast(&self) -> f64 {
         self.variance * (1.0 - self.correlation)
     }
 
-    /// The prediction for their softmax, under a gradient of independent entries of variance 1.
+    /// The prediction for the softmax of these scores, under a gradient of independent entries of variance 1.
     pub(super) fn predict(&self) -> SiteTable {
         let (n, w) = (self.count as f64, self.contrast());
         let row = SoftmaxRow::new(n, w);
@@ -257,7 +256,7 @@ impl std::fmt::Display for Input {
 }
 
 impl Input {
-    /// A case of a component that is sampled down to `std_error`.
+    /// A case of a component. It is sampled until the standard error is `std_error`.
     fn case(&self, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         self.at_most(MOST, group, component, std_error)
     }

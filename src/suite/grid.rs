@@ -4,12 +4,12 @@ use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
-/// Number of points of a stratified sample of a grid. Every factor of the published grids has 2 to 5 levels, so that
-/// each level occurs equally often.
+/// Number of points of a stratified sample of a grid. Factors of the published grids have 2 to 5 levels, all of which
+/// divide this number, so that each level occurs equally often.
 pub(super) const SAMPLE: usize = 60;
 
-/// Indices of levels, one per factor: every combination if `full` or if there are no more than `sample`, else `sample`
-/// points.
+/// Returns points of a grid, each as the index of the level of every factor. These are all combinations if `full` or if
+/// there are at most `sample` of them, else a sample of `sample` points.
 pub(super) fn points(levels: &[usize], sample: usize, full: bool, seed: u64) -> Vec<Vec<usize>> {
     let total: usize = levels.iter().product();
     if full || total <= sample {
@@ -27,7 +27,7 @@ pub(super) fn points(levels: &[usize], sample: usize, full: bool, seed: u64) -> 
     (0..sample).map(|i| columns.iter().map(|column| column[i]).collect()).collect()
 }
 
-/// The digits of `index` in a system with these bases.
+/// The digits of `index` in a number system with a base per digit.
 fn digits(mut index: usize, bases: &[usize]) -> Vec<usize> {
     let mut digits = Vec::with_capacity(bases.len());
     for base in bases {

@@ -41,8 +41,8 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// The cases of the suite: its whole grids if `full`, else a sample drawn with `seed`, in which all levels of a
-    /// factor occur equally often. The random suite has more networks if `full`.
+    /// The cases of the suite: its whole grid if `full`, else a sample drawn with `seed`, in which all levels of a
+    /// factor occur equally often. The random suite draws more networks if `full`.
     pub fn cases(self, full: bool, seed: u64) -> Vec<Case> {
         match self {
             Self::Components => components::cases(full, seed),
@@ -87,15 +87,15 @@ pub enum Sample {
     },
 }
 
-/// The quantities of a case to compare.
+/// The quantities of a case that are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Look {
     /// Every stream site and every weight.
     Everything,
-    /// The signal at one site, the gradient at another.
+    /// The signal at one site and the gradient at another.
     Component {
-        /// Site of the signal's variance and token correlation. Where a fresh weight matrix follows, it multiplies both
-        /// by its known second moment, so that the average over it is exact.
+        /// Site of the signal's variance and token correlation. If a random weight matrix follows this site, it only
+        /// multiplies both by its known second moment; the average over the matrix is then exact.
         signal: &'static str,
         /// Site of the signal's mean.
         mean: &'static str,
@@ -107,7 +107,7 @@ pub enum Look {
 }
 
 impl Look {
-    /// The sites whose standard errors are to be small; empty for all sites.
+    /// The sites whose standard errors have to reach the target; empty if all sites have to.
     pub fn sites(&self) -> Vec<String> {
         match self {
             Self::Everything => Vec::new(),
@@ -153,7 +153,7 @@ impl Case {
     ) -> Result<Vec<Comparison>, ObservedError> {
         let all = compare_observations(&predicted.table, seen)?;
         let Look::Component { mean, scales, .. } = self.look else { return Ok(self.chosen(predicted, all)) };
-        // A report has the mean times every factor, a measurement only the mean.
+        // The file of an earlier run has one row of the mean for every factor, a measurement only one row.
         let is_mean = |row: &Comparison| row.site == mean && row.quantity == Compared::Site(Quantity::Mean);
         let [means, mut others] = all.into_iter().fold([Vec::new(), Vec::new()], |mut parts, row| {
             parts[usize::from(!is_mean(&row))].push(row);

@@ -14,11 +14,11 @@ const D_HEAD: usize = 64;
 struct Line {
     group: &'static str,
     scheme: &'static str,
-    /// Blocks, width, tokens.
+    /// Number of blocks, width, number of tokens.
     size: [usize; 3],
     /// Keys of an architecture file.
     keys: &'static str,
-    /// Correlation of input tokens and of output gradients.
+    /// Correlation between input tokens, and correlation between the gradients of tokens at the output.
     correlations: [f64; 2],
     /// Rate of dropout everywhere; 0 for evaluation.
     dropout: f64,
@@ -105,8 +105,8 @@ fn case(line: &Line) -> Case {
     }
 }
 
-/// Applies LayerNorm-Scaling (Sun et al. 2025, "The Curse of Depth in Large Language Models"): multiplies the norms of
-/// block l, from 1, by 1/√l. Weights are drawn by another scheme than in `ln-scaling`.
+/// Applies LayerNorm-Scaling (Sun et al. 2025, "The Curse of Depth in Large Language Models"): multiplies the gains of
+/// the norms of block l, from 1, by 1/√l. The weights come from another scheme than in `ln-scaling`.
 fn scale_norms(stack: &mut Stack) {
     stack.change(|named| {
         let Named::Norm(name, norm) = named else { return };

@@ -14,7 +14,8 @@ use super::{Case, Predicted};
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare_observations, read};
 use crate::nearest::nearest;
 
-/// The result of a run: the cells of every case; empty for a case that was not sampled.
+/// The result of a run: the comparisons of every case, in the order of the cases; empty for a case that was not
+/// sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run(pub Vec<Vec<Comparison>>);
 
@@ -60,7 +61,7 @@ pub fn pool(predicted: &[Predicted], runs: &[Run]) -> Run {
     Run(cells.collect())
 }
 
-/// One observation of every site and quantity, in the order of their first occurrence.
+/// Returns one pooled observation per site and quantity, in the order of their first occurrence in `rows`.
 fn pooled(rows: &[&Comparison]) -> Vec<Observation> {
     let mut places = HashMap::new();
     let mut cells: Vec<Vec<&Comparison>> = Vec::new();
@@ -77,7 +78,7 @@ fn pooled(rows: &[&Comparison]) -> Vec<Observation> {
 
 /// Pools the observations of one quantity in several runs.
 fn together(rows: &[&Comparison]) -> Observation {
-    // Sums are over ratios to the largest value, so that they exist beyond f64 too.
+    // Sums use ratios to the largest value, so that they exist for values beyond f64, too.
     let largest = rows.iter().map(|row| row.observed.ln_abs()).fold(f64::NEG_INFINITY, f64::max);
     let unit = Number::from_ln(if largest.is_finite() { largest } else { 0.0 });
     let networks = |row: &Comparison| row.replicates.map_or(f64::NAN, |count| count as f64);

@@ -9,7 +9,7 @@ use crate::agreement::{Compared, Comparison};
 /// The published table, in percent: component, quantity, percentiles.
 const TABLE: &str = include_str!("../../data/published/deepscalelm_components.csv");
 
-/// The largest value that is printed as 0.
+/// The largest error that the publication prints as 0.
 pub(crate) const PRINTED_ZERO: f64 = 5e-4;
 
 /// Published 50th, 90th and 99th percentiles of the error of a component, as fractions.

@@ -10,7 +10,7 @@ use crate::architecture::{Architecture, Format};
 use crate::assemble::{Input, Run, assemble};
 use crate::schemes::Scheme;
 
-/// A kind of network, and the function that draws it.
+/// The name of a kind of network, and the function that draws its keys.
 type Group = (&'static str, fn(&mut Draw));
 
 const GROUPS: [Group; 8] = [
@@ -24,9 +24,9 @@ const GROUPS: [Group; 8] = [
     ("mlp", mlp),
 ];
 
-/// Number of networks of a group, in a sample and in a full suite.
+/// Number of random networks per group, in a sample and in the full suite.
 const COUNTS: [usize; 2] = [6, 40];
-/// Number of sampled networks of each.
+/// Number of initialisations that are sampled of each random network.
 const REPLICATES: usize = 400;
 
 const SCHEMES: [&str; 18] = [
@@ -76,13 +76,13 @@ impl Draw {
         *values.choose(&mut self.generator).expect("there are some")
     }
 
-    /// Adds a key with one of these values.
+    /// Adds a key with one of these values, drawn at random.
     fn key(&mut self, key: &str, values: &[&str]) {
         let value = self.one_of(values);
         self.keys.push(format!("{key} = {value}"));
     }
 
-    /// Adds the key in one of `many` networks.
+    /// Adds a key with one of these values, on average in one of `many` networks.
     fn rarely(&mut self, many: usize, key: &str, values: &[&str]) {
         if self.generator.random_range(0..many) == 0 {
             self.key(key, values);
@@ -113,7 +113,7 @@ impl Draw {
     }
 }
 
-/// The input in words, as in its flag.
+/// The input in words, for the name of a case.
 fn words(input: &Input) -> String {
     match input {
         Input::Zipf => "zipf".to_owned(),

@@ -10,7 +10,7 @@ use super::published::{self, PRINTED_ZERO};
 use super::{Case, Look, Predicted, Run};
 use crate::agreement::{Compared, Comparison, Fit, Summary, percentile, summarise};
 
-/// The largest standard error, in the unit of the errors, with which a cell of several runs counts: half of 3 %.
+/// The largest standard error with which a cell of several runs counts, in the unit of the errors: half of 3 %.
 pub const LARGEST_ERROR: f64 = 0.015;
 
 /// One quantity of one group.
@@ -20,26 +20,26 @@ pub struct Line {
     pub group: String,
     /// Name of the quantity that is compared.
     pub quantity: &'static str,
-    /// Agreement of the cells that count. The share within two standard errors (by Student's t) and the number that is
-    /// off are those of all cells.
+    /// Agreement of the cells that count. Two of its numbers are for all cells: the share within two standard errors
+    /// (by Student's t) and the number of cells that are off.
     pub fit: Fit,
-    /// Number of all cells.
+    /// Number of cells of the quantity, whether they count or not.
     pub of: usize,
-    /// The smallest and the largest share of |z| < 2 of single runs.
+    /// The smallest and the largest share of |z| < 2 over single runs; `None` if no run has z-scores.
     pub share_z_below_2_of_runs: Option<[f64; 2]>,
-    /// 50th, 90th and 99th percentile of the standard errors of the observations, in the unit of the errors; the last
-    /// is the largest below 100 cells.
+    /// 50th, 90th and 99th percentile of the standard errors of the observations, in the unit of the errors. With fewer
+    /// than 100 cells the 99th is the largest.
     pub noise: Option<[f64; 3]>,
-    /// The published percentiles of the error.
+    /// The published 50th, 90th and 99th percentiles of the error; `None` if there are none.
     pub published: Option<[f64; 3]>,
-    /// True if no percentile is above the published one.
+    /// True if none of the three percentiles is above the published one; `None` if there are none published.
     pub beats_published: Option<bool>,
     /// Number of cells that are off in cases without a caveat.
     pub silent: usize,
 }
 
-/// The lines of every group, and of all models together. `runs` are compared with `predicted`; `pooled` is all of them
-/// as one run.
+/// The lines of every group, and of all models together. `runs` have been compared with `predicted`; `pooled` holds all
+/// runs pooled into one.
 pub fn score(cases: &[Case], predicted: &[Predicted], runs: &[Run], pooled: &Run) -> Vec<Line> {
     let done = || cases.iter().zip(&pooled.0).filter(|(_, rows)| !rows.is_empty()).map(|(case, _)| case);
     let mut groups: Vec<&str> = done().map(|case| case.group).collect();
@@ -62,7 +62,7 @@ pub fn score(cases: &[Case], predicted: &[Predicted], runs: &[Run], pooled: &Run
     all
 }
 
-/// The lines of one group: for all its cells, and for the cells in cases without a caveat.
+/// The lines of one group. `pooled` are all its cells; `without_caveat` are the cells in cases without a caveat.
 fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<Comparison>]) -> Vec<Line> {
     let chosen = |counts: fn(&Comparison) -> bool| -> Vec<Comparison> {
         pooled.iter().filter(|row| runs.len() < 2 || counts(row)).cloned().collect()
@@ -97,7 +97,7 @@ fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<
     };
     let mut lines: Vec<Line> =
         of.quantities.iter().map(|&(quantity, _)| line(quantity.name(), Some(quantity))).collect();
-    // Components are reported quantity by quantity, as they are published.
+    // Published components are reported only quantity by quantity, as in the publication.
     if of.pooled.count > 0 && lines.iter().all(|line| line.published.is_none()) {
         lines.push(line("variances, pooled", None));
     }
@@ -110,7 +110,8 @@ fn fit(summary: &Summary, quantity: Option<Compared>) -> Fit {
     summary.quantities.iter().find(|(found, _)| *found == quantity).map(|(_, fit)| fit.clone()).unwrap_or_default()
 }
 
-/// Returns true if something is predicted or observed; a gradient that cancels exactly carries no information.
+/// Returns true if the cell carries information: the predicted or the observed value is not zero. Gradients that cancel
+/// exactly carry none.
 fn is_told(row: &Comparison) -> bool {
     !row.predicted.is_zero() || row.relative_error.is_none_or(|error| error.abs() > 0.0)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct TokensError {
     /// The file.
     pub path: PathBuf,
-    /// The place, the expected value, the value found, and a hint.
+    /// The place of the error, the expected and the found value, and a hint.
     pub message: String,
 }
 

@@ -23,7 +23,7 @@ pub(super) fn csv(bytes: &[u8]) -> Result<Sequences, String> {
     Ok(sequences)
 }
 
-/// Reads arrays of any depth, of which the innermost are the sequences.
+/// Reads nested arrays of any depth. The innermost arrays are the sequences.
 pub(super) fn json(bytes: &[u8]) -> Result<Sequences, String> {
     let document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut sequences = Vec::new();

@@ -76,7 +76,7 @@ impl Integer {
     }
 }
 
-/// Returns the text of the header, and the data after it.
+/// Returns the text of the header, and the bytes of the data after it.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
     let cut = || "the header: expected more bytes; is the file whole?".to_owned();
     let rest = bytes
@@ -117,7 +117,7 @@ impl Header {
     }
 }
 
-/// Returns the text after a key of the header.
+/// Returns the text that follows a key in the header.
 fn value<'h>(header: &'h str, key: &str) -> Result<&'h str, String> {
     let (_, value) = header
         .split_once(&format!("'{key}':"))

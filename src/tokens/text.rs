@@ -6,8 +6,8 @@ use tokenizers::Tokenizer;
 
 use super::{Sequences, TokensError, read};
 
-/// Reads a text as consecutive sequences of `seq_len` ids and drops the rest. The ids come from a `tokenizer.json`, or
-/// are the bytes of the text without one.
+/// Reads a text as consecutive sequences of `seq_len` ids and drops the ids left over at its end. The ids come from a
+/// `tokenizer.json`; without one they are the bytes of the text.
 pub fn read_text(path: &Path, tokenizer: Option<&Path>, seq_len: usize) -> Result<Vec<Vec<u32>>, TokensError> {
     let bytes = read(path)?;
     let ids: Vec<u32> = match tokenizer {

@@ -81,7 +81,7 @@ struct Shape {
 struct Widths<'s> {
     /// Parameters found so far.
     parameters: Vec<Met<'s>>,
-    /// Index of each in `parameters`, by name.
+    /// Index of each parameter in `parameters`, by its name.
     places: HashMap<Cow<'s, str>, usize>,
     /// Index of the first parameter of the expert under way; `None` outside mixtures.
     expert: Option<usize>,

@@ -13,7 +13,7 @@ pub enum StackError {
         /// Width that arrives.
         got: usize,
     },
-    /// A number outside its range.
+    /// A number is outside its range.
     #[error("{site}: {field} must be {expected}, got {got}")]
     Value {
         /// Path of the site.

@@ -29,13 +29,13 @@ pub struct Head {
     pub width: usize,
     /// The projection, `vocab_size` × `width`. A tied one has the name of the table of token embeddings.
     pub weight: Tensor,
-    /// Its bias, if it has one.
+    /// The bias of the projection; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias: Option<Tensor>,
     /// Factor on the logits.
     #[serde(default = "one")]
     pub scale: f64,
-    /// Bound on the magnitude of a logit, by a tanh.
+    /// The soft cap c, which bounds the magnitude of a logit by a tanh; `None` without a bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softcap: Option<f64>,
 }

@@ -92,7 +92,7 @@ impl<'s> Site<'s> {
         [&self.path, ".bias"].concat()
     }
 
-    /// The path of the neighbour `name` of this site.
+    /// Returns the path of the node `name` in the same chain as this site.
     pub fn sibling(&self, name: &str) -> String {
         let mut neighbour = self.clone();
         neighbour.pop();

@@ -37,7 +37,7 @@ pub struct Stack {
 pub struct RowGroup {
     /// Number of rows.
     pub rows: usize,
-    /// Their standard deviation.
+    /// Standard deviation of the entries of these rows.
     pub std: f64,
 }
 

@@ -17,9 +17,9 @@ pub enum Quantity {
     GradVariance,
     /// E over ordered pairs of tokens of g_a g_b, over the gradient variance.
     GradTokenCorrelation,
-    /// E x² − mean² at the first position, where the mean is also that of this position.
+    /// E x² − mean² at the first position, with the mean at this position alone.
     VarianceFirst,
-    /// E x² − mean² at the last position.
+    /// E x² − mean² at the last position, with the mean at this position alone.
     VarianceLast,
     /// E g² at the first position.
     GradVarianceFirst,
@@ -32,7 +32,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All of them, in the order of the columns.
+    /// All quantities, in the order of the columns.
     pub const ALL: [Self; 11] = [
         Self::Mean,
         Self::Variance,

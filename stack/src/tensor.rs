@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tensor {
-    /// Identity of the tensor.
+    /// Name of the tensor, which identifies it.
     pub name: String,
     /// Distribution of one entry.
     pub init: Init,
@@ -32,7 +32,7 @@ pub enum Init {
     TruncatedNormal {
         /// Standard deviation before truncation.
         std: f64,
-        /// Cut, in units of `std`.
+        /// Largest magnitude of an entry, in units of `std`.
         cutoff: f64,
     },
 }

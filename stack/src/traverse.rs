@@ -15,7 +15,7 @@ pub enum Fan<'s> {
     Sum(&'s Sum),
     /// Elementwise product.
     Product(&'s Product),
-    /// Chains side by side.
+    /// Concatenation of the outputs of chains.
     Concat(&'s Concat),
     /// Attention; its parts are query, key, value.
     Attention(&'s Attention),
@@ -47,7 +47,7 @@ pub trait Interpreter<'s> {
 
     /// Returns the input of a stream.
     fn source(&mut self, at: &Site, stream: &'s Stream) -> Result<Self::Signal, Self::Error>;
-    /// Takes the gradient that reaches the input of a stream.
+    /// Receives the gradient that reaches the input of a stream.
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Self::Gradient) -> Result<(), Self::Error>;
     /// Returns the gradient at the end of the stream whose output is `output`.
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Self::Signal) -> Result<Self::Gradient, Self::Error>;
@@ -79,7 +79,7 @@ pub trait Interpreter<'s> {
         input: Self::Signal,
         parts: Vec<Self::Signal>,
     ) -> Result<(Self::Signal, Self::Kept), Self::Error>;
-    /// Returns the gradient at the output of each part.
+    /// Returns the gradients at the outputs of the parts from the gradient at the output of a fan.
     fn split(
         &mut self,
         at: &Site,

@@ -55,8 +55,8 @@ impl<T: Scalar> Clone for Array<T> {
     }
 }
 
-/// Returns the spare array of this length that was given back last, or else one of several new ones. New arrays that
-/// lie side by side leave no holes in memory, and stay unwritten as long as older spares suffice.
+/// Returns the spare array of this length that was given back last. If there is none, several arrays are allocated side
+/// by side, which leaves no holes in memory; they stay unwritten as long as older spares suffice.
 fn take<T: Scalar>(spares: &mut Vec<Vec<T>>, length: usize) -> Vec<T> {
     if let Some(index) = spares.iter().rposition(|spare| spare.len() == length) {
         return spares.remove(index);
@@ -78,7 +78,7 @@ impl<T: Scalar> Array<T> {
         Self { shape, width, entries: T::spares(|spares| take(spares, shape.tokens() * width)) }
     }
 
-    /// Returns `function` of every entry.
+    /// Returns the array whose entries are `function` of the entries of this one.
     pub(crate) fn map<F: Fn(T) -> T + Sync>(&self, function: F) -> Self {
         let mut output = Self::unwritten(self.shape, self.width);
         let pieces = output.entries.par_chunks_mut(PIECE).zip(self.entries.par_chunks(PIECE));
@@ -107,7 +107,7 @@ impl<T: Scalar> Array<T> {
         output
     }
 
-    /// Multiplies every sequence by its factor.
+    /// Multiplies all entries of a sequence by its factor; `factors` has one per sequence.
     pub(crate) fn times(mut self, factors: &[T]) -> Self {
         let one = T::from_f64(1.0);
         if factors.iter().any(|&factor| factor != one) {
@@ -120,7 +120,8 @@ impl<T: Scalar> Array<T> {
         self
     }
 
-    /// Pieces of work, each within one sequence: the index of the sequence, the range of the entries, the entries.
+    /// Returns pieces of work that lie within one sequence each: the index of the sequence, the range of the piece
+    /// among all entries, and its entries.
     fn pieces_mut(&mut self) -> impl ParallelIterator<Item = (usize, Range<usize>, &mut [T])> {
         let length = self.shape.seq_len * self.width;
         self.entries.par_chunks_mut(length).enumerate().flat_map(move |(sequence, entries)| {
@@ -184,7 +185,7 @@ impl<T: Scalar> Array<T> {
         self.entries.chunks_exact_mut(self.shape.seq_len * self.width)
     }
 
-    /// The range of the entries of one sequence.
+    /// Returns the range, among all entries, of the entries of sequence `index`.
     pub(crate) fn sequence(&self, index: usize) -> Range<usize> {
         let length = self.shape.seq_len * self.width;
         index * length..(index + 1) * length

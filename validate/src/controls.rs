@@ -27,7 +27,8 @@ const DEPENDENT: f64 = 1e-9;
 
 /// The controls of all replicates, one row each.
 pub(crate) struct Controls {
-    /// c_i − E c, in units of its standard deviation.
+    /// The deviations c_i − E c of every control, in units of the standard deviation of that control over the
+    /// replicates.
     deviations: DMatrix<f64>,
     /// (CᵀC)⁻¹Cᵀ with C the deviations from their average.
     solver: DMatrix<f64>,
@@ -68,7 +69,7 @@ impl Controls {
     }
 }
 
-/// The expectations of the averages of the inputs.
+/// Returns the expectations of the controls, which are the averages over the inputs.
 fn expected(stack: &Stack, inputs: &[Moments]) -> Vec<f64> {
     let sources = stack.streams.iter().filter_map(|stream| match &stream.source {
         Source::Gaussian(gaussian) => Some(*gaussian),

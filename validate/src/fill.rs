@@ -17,7 +17,8 @@ use crate::{scalar::Scalar, vectorised::vectorised};
 /// Number of rows that are transposed at a time: a cache line of f32.
 const ROWS: usize = 16;
 
-/// Entries between these rows in the buffer, so that the entries of one column do not share places in a cache.
+/// Number of unused entries between these rows in the buffer. Without them the entries of one column share places in a
+/// cache.
 const GAP: usize = 16;
 
 /// Smallest number of entries that one thread writes at a time.
@@ -59,7 +60,8 @@ pub(crate) fn fill_transposed<T: Scalar>(width: usize, transpose: &mut [T], writ
 }
 
 vectorised! {
-    /// Transposes [`ROWS`] rows of `width` entries, `length` apart, into columns `stride` apart, from place `first` on.
+    /// Transposes [`ROWS`] rows of `width` entries. The rows start `length` entries apart in `rows`; the columns start
+    /// `stride` entries apart in `columns`, from place `first` on.
     fn turn_over<T: Scalar>(rows: &[T], length: usize, width: usize, columns: &Columns<T>, first: usize, stride: usize) {
         for column in 0..width {
             let mut entries = [T::default(); ROWS];
@@ -72,7 +74,7 @@ vectorised! {
     }
 }
 
-/// Pointer to the columns.
+/// A pointer to the transposed matrix, into which all threads write.
 struct Columns<T>(*mut T);
 
 // SAFETY: threads write different rows.

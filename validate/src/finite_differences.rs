@@ -19,7 +19,7 @@ use crate::{
     sample::{Sampler, Stop},
 };
 
-/// Largest error of a derivative, relative to the largest one.
+/// Largest allowed error of a derivative, relative to the largest derivative.
 const TOLERANCE: f64 = 1e-7;
 const STEP: f64 = 1e-3;
 const WIDTH: usize = 6;
@@ -29,7 +29,7 @@ const FIRST: &str = "main";
 /// A sampler whose input is changed in one entry.
 struct Probe<'a> {
     sampler: Sampler<'a, f64>,
-    /// Index of the entry, and the change.
+    /// Index of the changed entry, and the number added to it.
     nudge: (usize, f64),
     keeps: bool,
     output: Option<Array<f64>>,

@@ -47,10 +47,10 @@ pub struct Journal<Record> {
     gathered: Vec<(PathBuf, File)>,
 }
 
-/// Why a journal cannot be used.
+/// The reason why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot write {}", path.display())]
     Io {
         /// The file.
@@ -58,28 +58,28 @@ pub enum JournalError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process has it open.
+    /// Another process has the file open.
     #[error("{}: another run is writing into this folder; wait for it or choose another folder", path.display())]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// It exists already, but a new one was asked for.
+    /// The file exists already, but a new journal was asked for.
     #[error("{}: a run that did not end has left this; go on with --resume, or remove it", path.display())]
     Unfinished {
         /// The file.
         path: PathBuf,
     },
-    /// It belongs to another run.
+    /// The file belongs to another run.
     #[error("{}: a run with another {field} has left this: expected {expected}, got {got}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
         /// Name of the field that differs.
         field: String,
-        /// Its value in this run.
+        /// The value of the field in this run.
         expected: String,
-        /// Its value in the file.
+        /// The value of the field in the file.
         got: String,
     },
 }
@@ -156,29 +156,31 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
         self.is_locked
     }
 
-    /// Names of the instruction sets of its records; sums with different ones may differ in their last digits.
+    /// Returns the names of the instruction sets that the records were sampled with. Sums from different instruction
+    /// sets may differ in their last digits.
     pub fn instructions(&self) -> &BTreeSet<String> {
         &self.instructions
     }
 
-    /// Returns true if it holds record `index`.
+    /// Returns true if the journal holds record `index`.
     pub fn holds(&self, index: usize) -> bool {
         self.held.contains_key(&index)
     }
 
-    /// Returns the indices below `count` of the missing records of a shard, and the number of the records it holds.
+    /// Returns the indices below `count` of the missing records of a shard, and the number of its records that the
+    /// journal holds.
     pub fn lacking(&self, shard: Shard, count: usize) -> (Vec<usize>, usize) {
         let records = (0..count).filter(|&index| shard.has(index));
         let (held, lacking): (Vec<usize>, Vec<usize>) = records.partition(|&index| self.holds(index));
         (lacking, held.len())
     }
 
-    /// The number of records it holds.
+    /// Returns the number of records that the journal holds.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Returns true if it holds no record.
+    /// Returns true if the journal holds no record.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

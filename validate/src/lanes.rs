@@ -57,7 +57,7 @@ impl Lanes {
         Self { state }
     }
 
-    /// The next word of a lane.
+    /// Returns the next word of one lane.
     #[inline(always)]
     fn word(&mut self, lane: usize) -> u32 {
         let [s0, s1, s2, s3] = &mut self.state;
@@ -81,7 +81,7 @@ impl Lanes {
         words
     }
 
-    /// The next samples of N(0, 1).
+    /// Returns the next samples of N(0, 1).
     #[inline(always)]
     fn normals(&mut self) -> [f32; 2 * LANES] {
         let mut normals = [0.0; 2 * LANES];
@@ -95,14 +95,15 @@ impl Lanes {
         normals
     }
 
-    /// The next normals that are not beyond `cutoff`, moved to the front, and their number.
+    /// Returns the next normals that are not beyond `cutoff`, moved to the front of the array, and their number.
     #[inline(always)]
     fn below(&mut self, cutoff: f32) -> ([f32; 2 * LANES], usize) {
         let normals = self.normals();
         pack(&normals, |i| normals[i].abs() <= cutoff)
     }
 
-    /// Normals within `cutoff`, accepted from uniform proposals, and their number.
+    /// Returns the next normals within `cutoff`, accepted from uniform proposals and moved to the front of the array,
+    /// and their number.
     #[inline(always)]
     fn near_zero(&mut self, cutoff: f32) -> ([f32; 2 * LANES], usize) {
         let proposals = self.words().map(|word| cutoff * signed_fraction(word));
@@ -115,7 +116,7 @@ impl Lanes {
     }
 }
 
-/// The accepted samples, moved to the front, and their number.
+/// Returns the accepted samples, moved to the front of the array, and their number.
 #[inline(always)]
 fn pack(draws: &[f32], accepted: impl Fn(usize) -> bool) -> ([f32; 2 * LANES], usize) {
     let (mut kept, mut count) = ([0.0; 2 * LANES], 0);
@@ -143,8 +144,8 @@ fn signed_fraction(word: u32) -> f32 {
     word as i32 as f32 * UNIT
 }
 
-/// ln((⌊word/2⌋ + ½) / 2³¹) ≤ 0: the exponent, and ln m for the mantissa m between √½ and √2 by the
-/// polynomial that is exact at the Chebyshev nodes, within 6e-8 of its size.
+/// Returns ln((⌊word/2⌋ + ½) / 2³¹) ≤ 0 from the exponent and from ln m of the mantissa m, which is between √½ and √2.
+/// The polynomial for ln m is exact at the Chebyshev nodes, and within 6e-8 of its size elsewhere.
 #[inline(always)]
 fn ln_of_fraction(word: u32) -> f32 {
     const SQRT_HALF: u32 = 0x3f35_04f3;
@@ -164,7 +165,8 @@ fn ln_of_fraction(word: u32) -> f32 {
     f + f * f * horner(f, &coefficients) + exponent as f32 * LN_2
 }
 
-/// cos and sin of 2π word / 2³²: the nearest multiple of π/2, and Taylor polynomials for the rest.
+/// Returns cos and sin of 2π word / 2³², from the nearest multiple of π/2 and Taylor polynomials of the remaining
+/// angle.
 #[inline(always)]
 fn cosine_and_sine(word: u32) -> (f32, f32) {
     let quadrant = word.wrapping_add(1 << 29) >> 30;

@@ -48,7 +48,7 @@ pub(crate) type Kernel<T> = unsafe fn(
 /// The threads that work on a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Threads {
-    /// The calling thread alone, for one of many products that threads share.
+    /// The calling thread alone. It serves products of which every thread computes others.
     Alone,
     /// All threads of the replicate.
     Shared,
@@ -187,14 +187,14 @@ struct Piece<'a, T> {
 }
 
 /// Smallest number of rows or columns of a piece of a divided product; strips narrower than [`NARROWEST`] are not
-/// divided. `gemm` adds up small products, of at most 64 of both or 256 entries, in another order.
+/// divided. `gemm` adds up small products (at most 64 rows and 64 columns, or 256 entries) in another order.
 const SMALLEST: usize = 96;
 const NARROWEST: usize = 4;
 /// Numbers of rows and columns of pieces are multiples of this where there is a choice.
 const STEP: usize = 32;
 
-/// The share `part`/`whole` of a side, rounded up to a multiple of [`STEP`], with at least [`SMALLEST`] on both
-/// sides of the cut. The side must be at least twice [`SMALLEST`].
+/// Returns the share `part`/`whole` of the number `side` of rows or columns, rounded up to a multiple of [`STEP`], with
+/// at least [`SMALLEST`] on both sides of the cut. `side` must be at least twice [`SMALLEST`].
 fn share(side: usize, part: usize, whole: usize) -> usize {
     (side * part / whole).next_multiple_of(STEP).clamp(SMALLEST, side - SMALLEST)
 }

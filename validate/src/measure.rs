@@ -76,7 +76,7 @@ pub enum Sampling {
 pub struct Target {
     /// Largest allowed standard error of the variances (relative) and of the token correlations.
     pub std_error: f64,
-    /// Sites that must reach it; if empty, all sites with a row.
+    /// Sites that must reach this error; if empty, all sites with a row.
     pub sites: Vec<String>,
     /// Largest number of replicates.
     pub replicates: usize,
@@ -117,13 +117,13 @@ pub struct Measurement {
     pub overflow: Option<String>,
 }
 
-/// Why nothing was measured.
+/// The reason why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The stack is invalid.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// A setting outside its range.
+    /// A setting is outside its range.
     #[error("{field} must be at least 1, got {got}")]
     Setting {
         /// Name of the setting.
@@ -280,7 +280,8 @@ pub(crate) fn number_of_threads(asked: Option<usize>) -> Result<usize, MeasureEr
     if threads == 0 { Err(MeasureError::Setting { field: "threads", got: 0 }) } else { Ok(threads) }
 }
 
-/// Returns how many replicates are likely to reach the target; `None` if `now` reach it or are all that is allowed.
+/// Returns the number of replicates that is likely to reach the target; `None` if `now` replicates reach it, or if no
+/// more are allowed.
 fn next_goal(table: &SiteTable, target: &Target, now: usize) -> Option<usize> {
     /// Largest factor on the number of replicates at a time, because the errors are estimates themselves.
     const LARGEST_STEP: usize = 8;

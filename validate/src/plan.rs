@@ -42,11 +42,11 @@ pub(crate) struct Plan {
     pub backward: Vec<usize>,
     /// The tensors that get a gradient, in order of depth.
     pub tensors: Vec<PlannedTensor>,
-    /// Index of each in `tensors`, by name and expert.
+    /// Index of each tensor in `tensors`, by its name and the index of its expert (`None` outside mixtures).
     pub tensor_index: HashMap<(String, Option<usize>), usize>,
     /// Largest memory of one replicate, in bytes.
     pub bytes: f64,
-    /// Paths of the nodes that keep only their input and are computed again.
+    /// Paths of the nodes that keep only their input and are computed again in the backward pass.
     pub recomputed: BTreeSet<String>,
     /// The first site that the requested sampler cannot handle, and the reason.
     pub refusal: Option<(String, &'static str)>,
@@ -58,9 +58,9 @@ pub(crate) struct PlannedStream {
     pub name: String,
     /// Numbers of sequences and tokens at its source.
     pub shape: Shape,
-    /// The source of its ids.
+    /// The source of the token ids.
     pub ids: PlannedIds,
-    /// Number of rows before it.
+    /// Number of rows of the streams before this one.
     first_row: usize,
     /// Indices of the streams whose output it reads.
     memories: BTreeSet<usize>,

@@ -22,7 +22,8 @@ pub(crate) type Generator = Xoshiro256PlusPlus;
 /// The purpose of a stream: the same name may be used once for each.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
-    /// Entries of a tensor, with its row as the index; or coordinates of its rows, with the coordinate as the index.
+    /// Entries of a tensor, with the row as the index. If only products of the tensor are sampled: coordinates of its
+    /// rows, with the coordinate as the index.
     Weight,
     /// Token ids or Gaussian input.
     Input,
@@ -80,7 +81,8 @@ impl Random {
         Self { key: self.key, expert: self.expert, changes: Some(changes) }
     }
 
-    /// The streams of one expert of a mixture, in which a tensor represents one tensor per expert.
+    /// Returns the streams of one expert of a mixture, in which a tensor represents one tensor per expert; `None`
+    /// returns the same streams.
     pub(crate) fn of_expert(&self, expert: Option<usize>) -> Self {
         match expert {
             Some(number) => Self { key: absorb(self.key, number as u64 + 1), expert, changes: self.changes.clone() },
@@ -93,7 +95,7 @@ impl Random {
         tensor.init == Init::Zero && self.changes.is_none()
     }
 
-    /// The gains of a norm if parameters have been changed; `None`: they are all `gain`.
+    /// Returns the gains of a norm if parameters have been changed; `None` if not, so that all gains are `gain`.
     pub(crate) fn changed_gains<T: Scalar>(&self, name: &str, gain: f64, width: usize) -> Option<Vec<T>> {
         self.changes.as_ref()?;
         let mut gains = vec![T::from_f64(gain); width];
@@ -101,7 +103,7 @@ impl Random {
         Some(gains)
     }
 
-    /// Adds the change of a parameter to its row `row`.
+    /// Adds the change of row `row` of the parameter `name` to `out`, if there is one.
     pub(crate) fn change<T: Scalar>(&self, name: &str, row: usize, out: &mut [T]) {
         let Some(Changes { steps, factor }) = &self.changes else { return };
         let step = steps.get(&(name.to_owned(), self.expert)).and_then(|step| step.row(row, out.len()));
@@ -125,22 +127,22 @@ impl Random {
         self.rows_of(Purpose::Weight, tensor).draw(row, out);
     }
 
-    /// Samples the first rows, of length `width`, of a tensor or of another array with the same distribution, as many
-    /// as `out` has room for.
+    /// Fills `out` with the first rows, of length `width`, of a tensor or of another array with the same distribution.
     pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, width: usize, out: &mut [T]) {
         let rows = self.rows_of(purpose, tensor);
         fill_rows(width, out, |row, out| rows.draw(row, out));
     }
 }
 
-/// Samples row `row` of a weight with N(0, 1) entries and seed `seed`: for benchmarks.
+/// Samples row `row` of a weight with N(0, 1) entries from the seed `seed`. Only benchmarks use it.
 #[doc(hidden)]
 pub fn draw_normals(seed: u64, row: usize, out: &mut [f32]) {
     let tensor = Tensor { name: String::new(), init: Init::Normal { std: 1.0 } };
     Random::new(seed, 0).tensor_row(&tensor, row, out);
 }
 
-/// Samples row `row` of a tensor, of expert `expert` if it is in a mixture, like the first replicate of seed `seed`.
+/// Samples row `row` of a tensor as the first replicate of seed `seed` does; `expert` is the index of its expert, or
+/// `None` outside mixtures.
 pub fn draw_row(seed: u64, tensor: &Tensor, expert: Option<usize>, row: usize, out: &mut [f32]) {
     Random::new(seed, 0).of_expert(expert).tensor_row(tensor, row, out);
 }

@@ -17,7 +17,7 @@ use crate::{
     shard::Shard,
 };
 
-/// The replicates that are done, without a gap.
+/// The first replicates of a run, which are done without a gap, and the journal of the run.
 pub(crate) struct Replicates<'a> {
     done: Vec<Replicate>,
     journal: Option<&'a mut Journal<Replicate>>,
@@ -25,7 +25,7 @@ pub(crate) struct Replicates<'a> {
 
 /// The state that workers share.
 struct Work<'a> {
-    /// The replicates after those of earlier calls; `None` where one is missing.
+    /// The replicates that follow the replicates of earlier calls, in order; `None` where one is missing.
     replicates: Vec<Option<Replicate>>,
     progress: Progress,
     journal: Option<&'a mut Journal<Replicate>>,

@@ -15,7 +15,7 @@ pub(crate) fn table(stack: &Stack, plan: &Plan, settings: &Settings, replicates:
     SiteTable { sites: site_rows(stack, plan, settings, replicates), weights: weight_rows(plan, replicates) }
 }
 
-/// The earliest site that left the range of f32 in any replicate.
+/// Returns the path of the earliest site that left the range of f32 in any replicate; `None` if none did.
 pub(crate) fn first_overflow(replicates: &[Replicate]) -> Option<String> {
     let overflows = replicates.iter().filter_map(|replicate| replicate.overflow.as_ref());
     overflows.min_by_key(|first| first.step).map(|overflow| overflow.site.clone())

@@ -108,7 +108,8 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         }
     }
 
-    /// A sampler that records a first step, of a network with changed parameters if there are changes.
+    /// Returns the same sampler, which also records a first step. If there are `changes`, its network has the changed
+    /// parameters.
     pub(crate) fn stepping(self, step: FirstStep<'a>, changes: Option<Changes>) -> Self {
         let random = changes.map_or(self.random.clone(), |changes| self.random.changed(changes));
         Self { taken: Some(Taken::new(step)), weights: self.weights.keeping(), random, ..self }
@@ -161,7 +162,8 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         self.settings.all_sites || at.is_stream_site()
     }
 
-    /// The sums for a site with a row; for other sites, those of a few tokens, enough to see if it is in range.
+    /// Returns the raw sums over an array. If the site has no row, only a few tokens are added, enough to see whether
+    /// the array is in range.
     fn moments(&self, at: &Site, array: &Array<T>) -> Moments {
         if self.has_row(at) { Moments::of(array) } else { Moments::of_some(array) }
     }
@@ -262,7 +264,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
 impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
     type Signal = Signal<T>;
     type Gradient = Array<T>;
-    /// Inputs, or outputs of the parts.
+    /// The input of a component, or the outputs of the parts of a fan.
     type Kept = Vec<Signal<T>>;
     type Error = Stop;
 

@@ -208,8 +208,8 @@ fn erf(x: f32) -> f32 {
     x * horner(square, &numerator) / horner(square, &denominator)
 }
 
-/// Σ `term`(x, y) over pairs of entries at the same place. Sixteen sums run side by side, so that the order does not
-/// depend on the instruction set.
+/// Returns Σ `term`(x, y) over pairs of entries at the same place. Sixteen partial sums run side by side, so that the
+/// order of additions does not depend on the instruction set.
 #[inline(always)]
 pub(crate) fn sum<T: Scalar>(x: &[T], y: &[T], term: impl Fn(f64, f64) -> f64) -> f64 {
     let mut sums = [0.0; 16];
@@ -226,7 +226,7 @@ pub(crate) fn sum<T: Scalar>(x: &[T], y: &[T], term: impl Fn(f64, f64) -> f64) -
     sums.iter().sum()
 }
 
-/// The polynomial with these coefficients, highest power first.
+/// Returns the value at `x` of the polynomial with these coefficients, highest power first.
 #[inline(always)]
 pub(crate) fn horner(x: f32, coefficients: &[f32]) -> f32 {
     let (&highest, others) = coefficients.split_first().expect("a polynomial has coefficients");

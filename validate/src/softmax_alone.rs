@@ -17,11 +17,11 @@ use crate::{
 /// Approximate number of scores sampled per replicate.
 const SCORES: usize = 1 << 18;
 
-/// Samples the softmax of `count` scores with this `variance` and `correlation`. The table has one row, `softmax`, with
-/// the mean and the variance of a probability and, for a gradient of variance 1 at the probabilities, the variance of
-/// the gradient of a score.
+/// Samples the softmax of `count` scores with this `variance` and `correlation`. The table has one row, `softmax`. It
+/// holds the mean and the variance of a probability, and the variance of the gradient of a score if the gradients at
+/// the probabilities have variance 1.
 ///
-/// A replicate has as many rows as hold about 2·10⁵ scores.
+/// A replicate samples as many independent rows of `count` scores as hold about 2·10⁵ scores.
 pub fn measure_softmax(
     count: usize,
     variance: f64,

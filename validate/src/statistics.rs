@@ -123,7 +123,7 @@ impl Moments {
         [self.mean(), self.second_moment()].into_iter().chain(cross).collect()
     }
 
-    /// The squares of one token in [`APART`], enough to see whether an array is in range.
+    /// Returns the count and Σ x² of one token in [`APART`] alone, enough to see whether an array is in range.
     pub(crate) fn of_some<T: Scalar>(array: &Array<T>) -> Self {
         let width = array.width();
         let tokens: Vec<&[T]> = array.rows().step_by(APART).collect();
@@ -132,7 +132,8 @@ impl Moments {
         Self::of_squares((squares.len() * width) as f64, squares.into_iter().sum())
     }
 
-    /// Sums with Σ x² = `squares` over `entries` alone, as they are kept for the gradient of a weight.
+    /// Returns sums that hold only Σ x² = `squares` over this number of entries, as they are kept for the gradient of a
+    /// weight.
     pub(crate) fn of_squares(entries: f64, squares: f64) -> Self {
         Self { entries, squares, ..Self::default() }
     }
@@ -228,7 +229,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Over the columns from `start` on, at most [`COLUMNS`]: Σ x, Σ x² and Σ over columns of (Σ over rows x)².
+    /// Returns Σ x, Σ x² and Σ over columns of (Σ over rows x)², over at most [`COLUMNS`] columns from `start` on.
     fn column_sums<T: Scalar>(entries: &[T], width: usize, start: usize) -> [f64; 3] {
         let count = COLUMNS.min(width - start);
         let (mut sums, mut squares) = ([0.0; COLUMNS], [0.0; COLUMNS]);

@@ -32,7 +32,7 @@ use crate::{
 pub struct StepMeasurement {
     /// Every use of a linear map, in backward order.
     pub maps: Vec<MapRow>,
-    /// E Δf² per entry of the output when all parameters take the step.
+    /// E Δf² of an entry of the output, when all parameters take the step.
     pub output_change: Cell,
     /// The decrease of the loss of one sequence.
     pub loss_drop: Cell,
@@ -43,9 +43,9 @@ pub struct StepMeasurement {
 pub struct MapRow {
     /// Name of the weight.
     pub tensor: String,
-    /// E Δy² per entry of the output.
+    /// E Δy² of an entry of the output of this map, when its weight alone takes the step.
     pub change: Cell,
-    /// E |dL/dW| per entry.
+    /// E |dL/dW| of an entry of the weight.
     pub size: Cell,
 }
 
@@ -108,7 +108,7 @@ impl<'s, T: Scalar> Taken<'s, T> {
     }
 }
 
-/// Mean square of ΔW x_s.
+/// Returns the mean square of the entries of ΔW x_s over all tokens s; `change` is ΔW.
 fn moved<T: Scalar>(linear: &Linear, change: &[T], input: &[T]) -> f64 {
     let tokens = input.len() / linear.fan_in;
     let mut output = vec![T::default(); tokens * linear.fan_out];
@@ -201,7 +201,7 @@ fn walk<'a>(
     }
 }
 
-/// The mean and its standard error.
+/// Returns the mean of the values and its standard error.
 fn cell(values: impl ExactSizeIterator<Item = f64> + Clone) -> Cell {
     let count = values.len() as f64;
     let mean = values.clone().sum::<f64>() / count;

@@ -99,7 +99,7 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         Self { plan, tensors: tensors.collect(), kept: None }
     }
 
-    /// Makes it keep the gradients from the first sequence.
+    /// Returns the same gradients, set to keep the gradients from the first sequence of every tensor.
     pub(crate) fn keeping(self) -> Self {
         Self { kept: Some(ByTensor::new()), ..self }
     }
@@ -139,7 +139,8 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         }
     }
 
-    /// The sums for each planned tensor; `None` if the pass ended before its last use or it left the range of f32.
+    /// Returns the sums for each planned tensor; `None` for a tensor if the pass ended before its last use, or if its
+    /// gradient left the range of f32.
     pub(crate) fn moments(&self) -> Vec<Option<Moments>> {
         self.tensors.iter().map(|gathered| gathered.moments.filter(Moments::in_range)).collect()
     }

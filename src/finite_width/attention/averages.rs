@@ -15,7 +15,8 @@ use super::rows::{H2, H4, Monomial, RowPair, mono};
 
 macro_rules! averages {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Averages at one score variance and correlation.
+        /// Averages over rows of attention weights, at one variance of scores and one correlation of the scores of two
+        /// rows.
         #[derive(Clone, Copy, Debug, Default)]
         pub(crate) struct Averages { $($(#[$doc])* pub(crate) $name: f64),* }
 
@@ -33,7 +34,8 @@ averages! {
     s, s_a, s_aa,
     /// E T and its first and second derivative with respect to Q_aa.
     t, t_a, t_aa,
-    /// The effect of kurtosis on E S and E T: covariances with Σ (z⁴ − 6z² + 3).
+    /// Covariances of S and T with Σ_b (z_b⁴ − 6z_b² + 3). They give the effect of the scores' kurtosis on the
+    /// expectations.
     s_kurtosis, t_kurtosis,
     /// E X, its derivatives with respect to Q_aa (a), Q_cc (c) and Q_ac (r), and the effect of kurtosis.
     x, x_a, x_r, x_aa, x_ac, x_ar, x_rr, x_kurtosis,
@@ -41,7 +43,7 @@ averages! {
     tt, tt_a, tt_r, tt_aa, tt_ac, tt_ar, tt_rr, tt_kurtosis,
     /// The expectations of S², S_aS_c, S X, X², S T, X T' and S T'.
     ss, sc, sx, xx, st, xt, s_tt,
-    /// U = |J z|²; Σ_b (J²)_bb z_b²; Σ_b (J_bb)².
+    /// The expectations of U = |J z|², of Σ_b (J²)_bb z_b² and of Σ_b (J_bb)².
     u, squares, diagonal,
     /// E m² − Σ A²z² and its derivative with respect to Q_aa; E Σ A z² − 1; E Σ A²z².
     pull, pull_a, longer, longer_square,
@@ -51,9 +53,9 @@ averages! {
     pull_pair, pull_pair_a, pull_pair_r, x_pull, longer_pair,
     /// Σ_i z_i·J_aJ_c z_i − Σ (J_aJ_c)_bb r²; Σ (J_aJ_c)_bb r²; Σ J_a,bb J_c,bb.
     u_pair, squares_pair, diagonal_pair,
-    /// Σ A²(z − m), Σ AC(z − C·z); Σ A²(A − S)².
+    /// The expectations of Σ A²(z − m), of Σ AC(z − m) and of Σ A²(A − S)².
     lean, lean_pair, along,
-    /// Averages in c_bb² and c_bb c_b'b: see `gains.rs`.
+    /// The averages that enter E c_bb² and E c_bb c_b'b: see `Inputs::products` in `gains.rs`.
     own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
 }
 
@@ -69,9 +71,9 @@ impl Averages {
     pub(crate) fn at(w: f64, rho: f64, keys: f64) -> Self {
         /// The distances between corners in ln w and in ρ.
         const STEPS: [f64; 2] = [0.25, 0.0625];
-        /// The smallest ln w; rows below it are flat.
+        /// The smallest ln w of the grid. At smaller values all weights of a row are almost equal.
         const FLAT: f64 = -9.0;
-        /// The largest ρ; nearer to 1, differences of both rows are lost in rounding.
+        /// The largest ρ of the grid. Closer to 1, the differences between two rows are lost in rounding.
         const LARGEST: f64 = 0.9375;
         let steps = [w.ln().max(FLAT) / STEPS[0], rho.clamp(0.0, LARGEST) / STEPS[1]];
         let mut parts = Vec::with_capacity(4);
@@ -99,8 +101,8 @@ fn pair(rows: &RowPair) -> [f64; 2] {
     [x, x + rows.mean(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[AC, AC])])]
 }
 
-/// Returns E of Σ_i A·z_i C·z_i − Σ AC r² of two rows, r² = Σ_i z_i², with z_i the whitened scores of a key, times the
-/// sums `with`.
+/// Returns the expectation of (Σ_i A·z_i C·z_i − Σ AC r²) times the product of the sums `with`. Here z_i are the two
+/// whitened scores of a key and r² = Σ_i z_i².
 fn pull_pair(rows: &RowPair, with: &[Monomial]) -> f64 {
     let rho = rows.correlation();
     let e = |sums: &[Monomial]| rows.mean(&[(1.0, &[sums, with].concat())]);
@@ -131,28 +133,28 @@ const A2C: Monomial = mono(2, 1, 0, 0);
 const AC2: Monomial = mono(1, 2, 0, 0);
 const A2C2: Monomial = mono(2, 2, 0, 0);
 
-/// A^i C^j z.
+/// The monomial A^i C^j z with the powers i = `a` and j = `c`.
 const fn z(a: u8, c: u8) -> Monomial {
     mono(a, c, 1, 0)
 }
 
-/// A^i C^j z².
+/// The monomial A^i C^j z².
 const fn zz(a: u8, c: u8) -> Monomial {
     mono(a, c, 2, 0)
 }
 
-/// A^i C^j z y.
+/// The monomial A^i C^j z y.
 const fn zy(a: u8, c: u8) -> Monomial {
     mono(a, c, 1, 1)
 }
 
-/// A^i C^j y.
+/// The monomial A^i C^j y.
 const fn y(a: u8, c: u8) -> Monomial {
     mono(a, c, 0, 1)
 }
 
-/// Returns the covariance with Σ (r⁴ − 8r² + 8), r² = (z² + y² − 2ρ z y)/(1 − ρ²): the effect of kurtosis of the scores
-/// of a key.
+/// Returns the covariance of the product of the sums `of` with Σ (r⁴ − 8r² + 8), r² = (z² + y² − 2ρ z y)/(1 − ρ²): the
+/// effect of kurtosis of the scores of a key.
 fn kurtosis(rows: &RowPair, rho: f64, of: &[Monomial]) -> f64 {
     let scale = 1.0 - rho * rho;
     let squares = [(2, 0, 1.0), (0, 2, 1.0), (1, 1, -2.0 * rho)].map(|(p, q, factor)| (p, q, -8.0 * factor / scale));
@@ -175,7 +177,7 @@ impl Averages {
         averages
     }
 
-    /// Computes S, T, X and T' with their derivatives, by differences.
+    /// Computes the expectations of S, T, X and T', and derivatives by finite differences.
     fn derive(&mut self, rows: &RowPair, w: f64, rho: f64, keys: f64) {
         // With these steps Q stays positive definite.
         let step = (0.3 * (1.0 - rho * rho)).min(0.15);
@@ -211,7 +213,7 @@ impl Averages {
             let aa = bend(values, step);
             let rr = bend(turned, turn);
             let ac = 0.5 * bend(both, step) - aa;
-            // Along (h, k): h² f_aa + 2hk f_ar + k² f_rr.
+            // The second difference along (h, k) is h² f_aa + 2hk f_ar + k² f_rr.
             let ar = (bend(with, 1.0) - step * step * aa - turn * turn * rr) / (2.0 * step * turn);
             [values[1], slope(values, step), slope(turned, turn), aa, ac, ar, rr]
         };
@@ -269,7 +271,7 @@ impl Averages {
         self.tt_kurtosis = self.x_kurtosis + of_squares + kurtosis(rows, rho, &[AC, AC]);
     }
 
-    /// Computes the averages in products of signals and gradients of one key.
+    /// Computes the averages that enter E c_bb² and E c_bb c_b'b, with c = x·g the products of signals and gradients.
     fn mixed_products(&mut self, rows: &RowPair) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         self.own_z = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(3, 0)])]);

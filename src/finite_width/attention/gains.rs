@@ -9,9 +9,9 @@
 //! query            v d² tr J_a(I + ε)J_c(I + ε)                                     key     v d Q_ac tr J_a(I + ε)J_c
 //! ```
 //!
-//! Q fluctuates like a Wishart matrix of `d_head` degrees of freedom. The effect of the keys' inputs on scores is γ
-//! more of these fluctuations, and kurtosis where their lengths are fixed (η ≠ 2γ). Source: Muirhead 1982, section 3.2
-//! (moments of Wishart matrices).
+//! Q fluctuates like a Wishart matrix of `d_head` degrees of freedom. The inputs of keys act on scores like γ more of
+//! these fluctuations, and change the kurtosis of scores where the lengths of inputs are fixed (η ≠ 2γ).
+//! Source: Muirhead 1982, section 3.2 (moments of Wishart matrices).
 
 use super::super::noise::Covariances;
 use super::averages::Averages;
@@ -32,17 +32,18 @@ pub(crate) struct Inputs {
     pub(crate) gamma: f64,
     /// η = Var ε_bb.
     pub(crate) eta: f64,
-    /// The variance of the overlaps o_b with the common part of all tokens.
+    /// The variance of the overlaps o_b of keys b with the common part of all tokens.
     pub(crate) common: f64,
     /// The covariance of o_b with ε_bb.
     pub(crate) common_square: f64,
-    /// The variance of cosines of single queries' inputs, beyond that of the sequence.
+    /// The variance of the cosine of two single queries' inputs, minus the variance of its average over the sequence.
     pub(crate) pairs: f64,
-    /// The variance of lengths of single queries' inputs, beyond that of the sequence.
+    /// The variance of ln |x|² of a single query's input x, minus the variance of ln of its average over the sequence.
     pub(crate) squares: f64,
 }
 
-/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' at the input.
+/// Factors on gradients along one path: from |g_a|² (`own_`) and from g_a·g_b (`pair_`) at the output to |g_x|²
+/// (`_own`) and to g_x·g_x' (`_pair`) at the input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     pub(crate) own_own: f64,
@@ -57,8 +58,8 @@ pub(crate) struct Corrected {
     /// z_a·z_a and z_a·z_c of the output.
     pub(crate) output: [f64; 2],
     pub(crate) paths: [Path; 3],
-    /// The additions of products of two keys to the factors of queries. These products have a variance at any
-    /// correlation of keys.
+    /// The contributions of products of two keys to the factors of queries, for |g_x|² and for g_x·g_x'. These products
+    /// have a variance at any correlation of keys.
     pub(crate) of_products: [f64; 2],
 }
 
@@ -86,14 +87,16 @@ impl Queries {
         own * (a * a2 + c * c2) + both * (a * c2 + c * a2) + with * ((a + c) * r2 + r * (a2 + c2)) + pair * r * r2
     }
 
-    /// Returns ½ H:S of a function of two rows with these second derivatives.
+    /// Returns ½ H:S: the shift of the mean of a function of two rows by these covariances S. H are the second
+    /// derivatives of the function: twice by Q_aa, by Q_aa and Q_cc, by Q_aa and Q_ac, and twice by Q_ac.
     fn bend(self, [aa, ac, ar, rr]: [f64; 4]) -> f64 {
         let Self([own, both, with, pair]) = self;
         aa * own + ac * both + 2.0 * ar * with + 0.5 * rr * pair
     }
 }
 
-/// Covariances of rows of attention weights of one head: of S and X with S, X, T, T' and Q_ac T'.
+/// Covariances of rows of attention weights of one head: of S and X with S, X, T, T' (`_tt`) and Q_ac T' (`_key`). In
+/// names without an underscore the last letter t is T for S and T' for X.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowCovariances {
     pub(crate) ss: f64,
@@ -114,12 +117,12 @@ impl Inputs {
         [of.s_a + gamma * of.pull_a, of.x_a + gamma * of.pull_pair_a, of.x_r + gamma * of.pull_pair_r]
     }
 
-    /// Returns the derivative of A·(I + ε)C with respect to Q_ac beyond infinite width.
+    /// Returns the term of finite width in the derivative of A·(I + ε)C with respect to Q_ac.
     pub(crate) fn row_slope(&self, of: &Averages) -> f64 {
         self.gamma * of.pull_pair_r
     }
 
-    /// Returns the covariances of rows, over scores and over Q.
+    /// Returns the covariances of rows that random scores and the fluctuations of Q cause.
     pub(crate) fn row_covariances(&self, of: &Averages) -> RowCovariances {
         let rho = self.correlation;
         let queries = Queries::wishart(rho).times(self.d_head.recip());
@@ -141,8 +144,8 @@ impl Inputs {
         }
     }
 
-    /// Returns the covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over scores, over Q, over the products ε of keys, and
-    /// over their overlaps o with the common part of all.
+    /// Returns the covariances of A_a·(I + ε)A_c + (A_a + A_c)·o for all tokens a, c. They come from scores, from Q,
+    /// from the products ε of keys, and from the overlaps o of keys with the common part of all tokens.
     pub(crate) fn scatter(&self, of: &Averages) -> Covariances {
         let &Self { gamma, common, keys, correlation: rho, d_head, .. } = self;
         let RowCovariances { ss, sx, xx, .. } = self.row_covariances(of);
@@ -163,7 +166,7 @@ impl Inputs {
         }
     }
 
-    /// Returns d and w.
+    /// Returns d = 1 − R and the variance w = v d of scores without the common part of a row.
     fn apart(&self) -> [f64; 2] {
         let d = 1.0 - self.correlation;
         [d, self.score * d]
@@ -209,9 +212,9 @@ impl Inputs {
         self.corrected(output, [s, x], [key, key_pair], query, self.products_of_keys(of))
     }
 
-    /// Returns the additions of products of two different keys to E |g|² and E g·g' of queries, over d² E s². They come
-    /// from ε_bd² at any average correlation of keys, from ε_bd with the scores of both, which it correlates, and, over
-    /// `d_head`, from the components of both keys along the query.
+    /// Returns the contributions of products of two different keys to E |g|² and E g·g' of queries, in units of
+    /// d² E s². They come from ε_bd² at any average correlation of keys, from ε_bd together with the scores of both keys,
+    /// which ε_bd correlates, and, with a factor 1/`d_head`, from the components of both keys along the query.
     fn products_of_keys(&self, of: &Averages) -> [f64; 2] {
         let &Self { gamma, eta, d_head, .. } = self;
         let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal + 2.0 * (of.u - of.squares);
@@ -244,8 +247,8 @@ impl Inputs {
         Corrected { output, paths, of_products }
     }
 
-    /// Returns n times the addition of W_Q, W_K and W_V together to |g_a|² at the input, beyond their paths: from
-    /// |g_a|² and from g_a·g_b by keys and values, and by queries.
+    /// Returns n times the part of |g|² at the input that W_Q, W_K and W_V add together, beyond their single paths. The
+    /// first two numbers are for keys and values, per |g_a|² and per g_a·g_b of the output; the third is for queries.
     pub(crate) fn excess(&self, of: &Averages) -> [f64; 3] {
         let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
         let own = 2.0 * w.sqrt() * of.lean + 2.0 * w * of.t_a;

@@ -20,7 +20,7 @@ use crate::mean_field::softmax::cubic_of;
 
 /// The distances between nodes, in ln E s² and in −ln(1 − r).
 const STEPS: [f64; 2] = [0.25, 0.125];
-/// The smallest and the largest value of both.
+/// The smallest and the largest ln E s², then the smallest and the largest −ln(1 − r).
 const ENDS: [[f64; 2]; 2] = [[-20.0, 12.0], [-0.01, 25.0]];
 
 /// The numbers that decide an attention, apart from units.
@@ -99,8 +99,8 @@ pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<
     Point::exact(attention, x, keys)
 }
 
-/// Returns an attention of linear maps in its own units, from the one whose queries, keys and values are its input of
-/// variance 1.
+/// Returns an attention whose queries, keys and values are linear maps of one stream. It is the attention on the grid
+/// in other units, or is computed exactly outside the grid. `None` if a map is not supported.
 fn interpolated(attention: &Attention, x: ExpansionPoint<'_>, keys: f64) -> Option<Point> {
     let one = Arc::new(Positions::groups(&[1.0], None));
     let (own, ln_unit) = x.level();

@@ -71,7 +71,7 @@ pub(crate) struct Attending {
     correlation: f64,
     /// The width of the input.
     width: f64,
-    /// The index of its stream among the live streams.
+    /// The index of the stream of the input among the live streams.
     stream: usize,
 }
 
@@ -92,7 +92,7 @@ impl Leading {
         Some(Self { map, paths })
     }
 
-    /// Makes it independent of the stream of its queries.
+    /// Makes the attention independent of the stream of its queries.
     pub(crate) fn constant(mut self) -> Self {
         self.map.jacobians[0].fill(0.0);
         self.map.hessians = Hessians::default();
@@ -220,8 +220,8 @@ impl Attending {
         [0, 1, 2].map(path)
     }
 
-    /// Returns the gradient at the input from the gradients along the paths of queries, keys and values, its numbers ρ,
-    /// α and k, and the factors on the levels of a sequence.
+    /// Returns the gradient at the input, from the gradients along the paths of queries, keys and values. Also returns
+    /// the numbers ρ, α and k of this gradient, and the factors on the levels of a sequence.
     pub(crate) fn join(
         &self,
         (paths, levels): ([&Conditional; 3], [f64; 3]),
@@ -258,8 +258,8 @@ impl Attending {
         value.own_own.value + cosine * value.pair_own.value
     }
 
-    /// Returns n times the gradient that keys and values have in common along their input, and that of queries, in
-    /// units of the value path.
+    /// Returns n times two parts of |g|² along the input, in units of the value path: the common part of keys and
+    /// values, and the part of queries (see [`Inputs::excess`]).
     fn excess(&self, cosine: f64) -> [f64; 2] {
         let [own, pair, query] = self.inputs.excess(&self.averages);
         [own + cosine * (self.inputs.keys - 1.0) * pair, query]

@@ -24,15 +24,15 @@ pub(crate) struct Between<'x> {
 /// An attention at one point, as functions of the variables of its input.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    /// E z² of both tagged tokens and of others, then E z z' of both, of each with others and of two others, over
-    /// e^`ln_unit`.
+    /// E z² of token a, of token b and of other tokens, then E z z' of a with b, of a with others, of b with others and
+    /// of two others. All are in units of e^`ln_unit`.
     products: [Quadratic; VARIABLES],
     pub(super) ln_unit: f64,
     /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x', for queries, keys and values x.
     pub(super) factors: [[Quadratic; 4]; 3],
 }
 
-/// The numbers of a point, with the variables moved a little.
+/// The values of the functions of a [`Point`] where the variables have moved a little.
 #[derive(Clone)]
 struct Values {
     products: [f64; VARIABLES],
@@ -89,7 +89,7 @@ static PLACES: LazyLock<Places> = LazyLock::new(|| {
 fn tagged(about: ExpansionPoint<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (0.5 * moves[level]).exp());
-    // In the order of pairs of groups; a token has no pair with itself.
+    // The order is that of pairs of groups. A token has no pair with itself.
     let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| correlation + unit(correlation) * moves[variable]);
     let product = |point: usize| {
         let (first, nodes) = positions.nodes_of(point);

@@ -41,16 +41,17 @@ pub(super) const fn mono(a: u8, c: u8, z: u8, y: u8) -> Monomial {
 }
 
 impl Monomial {
-    /// Returns the product for one key. Of each score, both functions are powers or one is 1.
+    /// Returns the product of two monomials of the same key. For each score, the two functions must be powers, or one
+    /// of them must be 1.
     fn times(self, other: Self) -> Self {
         Self { a: self.a + other.a, c: self.c + other.c, z: self.z + other.z, y: self.y + other.y }
     }
 }
 
-/// A product of sums over keys with its factor.
+/// One term of a polynomial in sums over keys: a factor, and the monomials f_k whose sums Σ_b f_k(b) are multiplied.
 pub(super) type Term<'t> = (f64, &'t [Monomial]);
 
-/// Returns the function of this code at the score `z`.
+/// Returns the value at the score `z` of the function that has the code `function`.
 fn of_score(function: u8, z: f64) -> f64 {
     match function {
         H2 => z * z - 1.0,
@@ -67,13 +68,14 @@ const STEP: f64 = 0.55;
 struct ScoreRow {
     /// The nodes in z and their weights.
     scores: Vec<(f64, f64)>,
-    /// t e^s, by z and ln t.
+    /// t e^s at the nodes of z (rows) and of ln t (columns).
     levels: DMatrix<f64>,
-    /// e^(−t e^s), by z and ln t.
+    /// e^(−t e^s) at the nodes of z (rows) and of ln t (columns).
     left: DMatrix<f64>,
-    /// The probabilities of the nodes in z given x, the common part of the scores of both rows, by x and z.
+    /// The probabilities of the nodes in z (columns) given x (rows), the common part of the scores of both rows.
     given: DMatrix<f64>,
-    /// The expectations of the functions with i and f given x, by x and ln t.
+    /// The expectations of functions given x, at the nodes of x (rows) and of ln t (columns), by the power i and the
+    /// code of f.
     moments: RefCell<HashMap<[u8; 2], Rc<DMatrix<f64>>>>,
 }
 
@@ -92,7 +94,7 @@ impl ScoreRow {
         Self { scores, levels, left, given, moments: RefCell::default() }
     }
 
-    /// Returns (t e^s)^i f(z) e^(−t e^s), by z and ln t.
+    /// Returns (t e^s)^i f(z) e^(−t e^s) at the nodes of z (rows) and of ln t (columns).
     fn function(&self, [power, function]: [u8; 2]) -> DMatrix<f64> {
         let of_scores: Vec<f64> = self.scores.iter().map(|&(z, _)| of_score(function, z)).collect();
         let mut values = self.left.clone();
@@ -103,7 +105,7 @@ impl ScoreRow {
         values
     }
 
-    /// Returns the expectations of a function, by ln t.
+    /// Returns the expectation of a function at every node of ln t.
     fn expectations(&self, function: [u8; 2]) -> DMatrix<f64> {
         let values = self.function(function);
         let at_time =
@@ -111,7 +113,7 @@ impl ScoreRow {
         DMatrix::from_fn(1, values.ncols(), |_, t| at_time(t))
     }
 
-    /// Returns the expectations of a function given x, by x and ln t.
+    /// Returns the expectations of a function given x, at the nodes of x (rows) and of ln t (columns).
     fn moments(&self, function: [u8; 2]) -> Rc<DMatrix<f64>> {
         let new = || Rc::new(&self.given * self.function(function));
         Rc::clone(self.moments.borrow_mut().entry(function).or_insert_with(new))
@@ -143,8 +145,8 @@ fn vanishing(std: f64, keys: f64, scores: &[(f64, f64)]) -> [DMatrix<f64>; 2] {
     [levels, left].map(|of| DMatrix::from_vec(scores.len(), of.len() / scores.len(), of))
 }
 
-/// Numbers on the grid of both ln t (true) or of the first row alone (false), by the monomial or number that they
-/// belong to.
+/// Tables on a grid of nodes, by key. A key is a monomial or a number of blocks, and a flag: true if the grid spans ln
+/// t of both rows, false if it spans ln t of the first row alone.
 type Cache<K> = RefCell<HashMap<(K, bool), Rc<DMatrix<f64>>>>;
 
 /// Two rows of `keys` weights.
@@ -158,7 +160,7 @@ pub(super) struct RowPair {
     grids: Cache<Monomial>,
     /// M to the power of the number of keys outside the blocks, by the number of blocks.
     others: Cache<usize>,
-    /// Averages of products of sums.
+    /// The averages of products of sums that were already computed.
     products: RefCell<HashMap<SmallVec<[Monomial; 5]>, f64>>,
 }
 
@@ -232,7 +234,7 @@ impl RowPair {
         total * STEP / factorial(a - 1) * of_pair
     }
 
-    /// Returns M^(L − m).
+    /// Returns M^(L − m) on the grid for m = `blocks`.
     fn others(&self, blocks: usize, is_pair: bool) -> Rc<DMatrix<f64>> {
         if let Some(powers) = self.others.borrow().get(&(blocks, is_pair)) {
             return Rc::clone(powers);

@@ -10,8 +10,8 @@ use crate::architecture::{
     Activation, Architecture, EmbeddingProjection, Head, InitTable, NormChoice, NormPlacement, Positions,
 };
 
-/// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings. Others have norms before the
-/// branches, and some of them none on the embeddings.
+/// BERT, RoBERTa, ELECTRA: norms after the residual sums, and a norm on the embeddings. Some descendants have norms
+/// before the branches, and some of these have no norm on the embeddings.
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     let family = keys.family();
     let mut plain = bert_sizes(family).read(keys)?;
@@ -99,7 +99,7 @@ pub(super) fn mpnet(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Nomic BERT: BERT with rotary positions and a gate, without biases.
+/// Nomic BERT: BERT with rotary positions and gated feed-forward networks, without biases.
 pub(super) fn nomic(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 30528, positions: 2048 };
     let plain = rotary_bert(keys, sizes, 1000.0, "silu")?;
@@ -114,7 +114,8 @@ pub(super) fn nomic(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// GTE: BERT with rotary positions, a gate and biases, but without biases of gate and up, which start at zero.
+/// GTE: BERT with rotary positions and gated feed-forward networks. All maps but gate and up have biases; biases start
+/// at zero.
 pub(super) fn gte(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 250_048, positions: 8192 };
     let plain = rotary_bert(keys, sizes, 160_000.0, "gelu")?;
@@ -128,7 +129,7 @@ pub(super) fn gte(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// BERT with rotary positions and a gate.
+/// BERT with rotary positions and gated feed-forward networks.
 fn rotary_bert(keys: &Keys, sizes: Standard, theta: f64, gate: &str) -> Result<Architecture, ImportError> {
     let mut architecture = Architecture {
         activation: activation(keys, &["hidden_act"], gate, true)?,
@@ -228,7 +229,8 @@ pub(super) fn distilbert(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// ModernBERT: norms before all branches except the first, a gate, windows in two of three blocks.
+/// ModernBERT: norms before all branches except the first, gated feed-forward networks, and windows in two of three
+/// blocks.
 pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 22, width: 768, heads: 12, ffn: 1152, vocab: 50368, positions: 8192 };
     let plain = sizes.read(keys)?;

@@ -64,7 +64,7 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     let (mt5, four) = (keys.family() == "mt5", keys.options.version == Version::V4);
     let head = tied(keys, !(mt5 && four))?;
-    // Since 5.0 the library leaves the factor out of mT5.
+    // Since release 5.0 the library does not apply the factor d_model^(−1/2) to the logits of mT5.
     let logit_scale = if head == Head::Tied && (four || !mt5) { root(d_model) } else { 1.0 };
     keys.note("logit_scale", logit_scale, "1/√d_model of a tied head");
     Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, logit_scale, ..encoder }))
@@ -178,7 +178,7 @@ pub(super) fn bart(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { shared_embedding: !apart, ..paired })
 }
 
-/// Whisper: audio to text; keys have no biases.
+/// Whisper: audio to text. Key projections have no biases.
 pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_model = keys.size("d_model", &["d_model", "hidden_size"], 384)?;
     let targets = keys.size("positions of the decoder", &["max_target_positions"], 448)?;

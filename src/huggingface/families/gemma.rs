@@ -59,7 +59,7 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     }
     if three {
         architecture.qk_norm = QkNorm::Head;
-        // The library halves windows that attend in both directions: as many tokens before the query as after it.
+        // In bidirectional attention the library places half of a window before the query and half after it.
         architecture.causal = !keys.flag("tokens see those behind them", &["use_bidirectional_attention"], false)?;
     }
     Ok(architecture)

@@ -5,7 +5,7 @@ use super::super::{ImportError, Version};
 use super::{Keys, Standard, WIDTH, activation, named_activation, residual_outputs, skipped_layers, tied};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions};
 
-/// GPT-2: residual projections have std/√(2 · blocks), except in releases that forget the factor.
+/// GPT-2: residual projections have std/√(2 · blocks), except in releases of the library that omit this factor.
 pub(super) fn gpt2(keys: &Keys) -> Result<Architecture, ImportError> {
     let architecture = gpt2_like(keys, "gelu_new")?;
     let by_layer = keys.flag("attention_scale_by_layer", &["scale_attn_by_inverse_layer_idx"], false)?;
@@ -70,7 +70,8 @@ pub(super) fn neo(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Reads the windows from kinds of layers and how often they repeat: `[[["global", "local"], 12]]`.
+/// Reads the window of every block from a list of kinds of layers, each with the number of its repetitions:
+/// `[[["global", "local"], 12]]`.
 fn attention_types(keys: &Keys, n_layers: usize, window: usize) -> Result<Vec<usize>, ImportError> {
     let Some(value) = keys.raw("attention_types") else {
         keys.note("windows", "every other block", "default of gpt_neo");
@@ -91,7 +92,7 @@ fn attention_types(keys: &Keys, n_layers: usize, window: usize) -> Result<Vec<us
     if windows.len() == n_layers { Ok(windows) } else { Err(wrong()) }
 }
 
-/// OPT: ReLU; norms before or after the branches; token embeddings of another width.
+/// OPT: ReLU, norms before or after the branches, and token embeddings whose width may differ from that of the stream.
 pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 50272, positions: 2048 };
     let plain = sizes.read(keys)?;
@@ -114,7 +115,8 @@ pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// GPT: norms after the residual sums. Releases since 5.0 leave its maps with a std of 0.02.
+/// GPT: norms after the residual sums. Since release 5.0 of the library its linear maps have a std of 0.02 for any
+/// `initializer_range`.
 pub(super) fn openai(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.unnoted_size(WIDTH, 768)?;
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 4 * width, vocab: 40478, positions: 512 };

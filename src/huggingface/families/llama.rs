@@ -57,7 +57,7 @@ impl Defaults {
     }
 }
 
-/// Reads the windows: the same in every block, or in the blocks that `layer_types` names.
+/// Reads the windows. They are the same in every block, unless `layer_types` names the blocks that have one.
 pub(super) fn windows(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
     let given = keys.maybe_size("window", &["sliding_window"])?;
     let Some(window) = given.or(default.filter(|_| !keys.is_null("sliding_window"))) else { return Ok(()) };
@@ -105,8 +105,9 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Reads which blocks rotate. SmolLM3 has no rotation where `no_rope_layers` is 0; without that key, in every block
-/// whose number is a multiple of `no_rope_layer_interval` (4 by default).
+/// Returns, for every block, true if it rotates queries and keys. SmolLM3 does not rotate where `no_rope_layers` is 0.
+/// Without that key, it does not rotate in blocks whose number, from 1, is a multiple of `no_rope_layer_interval` (4 by
+/// default).
 fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
     let Some(value) = keys.raw("no_rope_layers") else {
         let every = keys.size("no rotation in every so many blocks", &["no_rope_layer_interval"], 4)?;
@@ -120,8 +121,8 @@ fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportErro
     Ok(rotated)
 }
 
-/// Qwen2 and MiMo (biases of queries, keys and values), Qwen3 (norms of queries and keys); text parts of models of
-/// images, whose positions are the positions of the tokens on all axes.
+/// Qwen2 and MiMo (biases of queries, keys and values), Qwen3 (norms of queries and keys). Also the text parts of
+/// models of texts and images: for text alone, positions on all axes are the positions of the tokens.
 pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
     let three = matches!(keys.family(), "qwen3" | "qwen3_vl_text");
     let usual = Defaults { d_head: three.then_some(128), ..Defaults::new(32, 4096, 32, 22016, 151_936, 32_768) };
@@ -243,7 +244,7 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// OLMo: LayerNorm without parameters; OLMo 2 and 3: norms on the outputs of branches, of queries and keys.
 pub(super) fn olmo(keys: &Keys) -> Result<Architecture, ImportError> {
-    // Blocks with a window have the same base, but `rope_scaling` does not apply to them.
+    // Blocks with a window have the same base as the others, but `rope_scaling` does not apply to them.
     let window = WindowRotation { key: "rope_theta", base: 5e5, scaled: false };
     let rotation = if keys.family() == "olmo3" {
         Rotation { window: Some(window), ..Rotation::new(1.0, 5e5) }

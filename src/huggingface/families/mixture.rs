@@ -17,11 +17,12 @@ struct Mixture {
     d_ff: Option<usize>,
     shared: Shared,
     weighting: Weighting,
-    /// True if weights are divided by their sum; `None` if they always are.
+    /// The default of the flag that divides the weights by their sum; `None` if the family has no flag and always
+    /// divides.
     normalised: Option<bool>,
-    /// The factor on the sum of the chosen experts; `None` if it is always 1.
+    /// The default of the factor on the sum of the chosen experts; `None` if the factor is always 1.
     scale: Option<f64>,
-    /// The number of dense blocks at the beginning; `None` if there never are any.
+    /// The default number of dense blocks at the beginning; `None` if the family never has any.
     first_dense: Option<usize>,
 }
 
@@ -30,7 +31,7 @@ enum Shared {
     None,
     /// This many experts, each as wide as the others.
     Many(usize),
-    /// One expert of this width, times a sigmoid of a score of the token.
+    /// One expert of this width, multiplied by the sigmoid of a score of the token.
     Gated(usize),
 }
 
@@ -157,8 +158,8 @@ fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
     Ok(blocks)
 }
 
-/// Warns if a token first chooses the best few groups of experts, which is left out. `default` is the number of groups,
-/// and of chosen ones.
+/// Warns if a token first chooses the best few groups of experts, because predictions ignore this restriction.
+/// `default` holds the number of groups and the number of chosen groups.
 pub(super) fn groups(keys: &Keys, weighting: Weighting, default: [usize; 2]) -> Result<(), ImportError> {
     let groups = keys.size("groups of experts", &["n_group"], default[0])?;
     let kept = keys.size("groups that a token chooses from", &["topk_group"], default[1])?;
@@ -189,7 +190,7 @@ fn qwen_windows(keys: &Keys, architecture: &mut Architecture) -> Result<(), Impo
     Ok(())
 }
 
-/// OLMoE: norms of all queries and of all keys.
+/// OLMoE: one norm over the queries of all heads, and one over the keys of all heads.
 pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
     let mut architecture = Defaults { eps: 1e-5, ..Defaults::new(16, 2048, 16, 2048, 50304, 4096) }.read(keys)?;
     let mixture = Mixture { normalised: Some(false), ..Mixture::new(64, 8) };
@@ -221,7 +222,8 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// MiniMax-M2: sigmoid weights, norms of all queries and of all keys, some features rotated.
+/// MiniMax-M2: sigmoid weights, one norm over the queries and one over the keys of all heads, and rotation of a part of
+/// the features.
 pub(super) fn minimax(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_head = keys.size("d_head", &["head_dim"], 128)?;
     let rotated = keys.maybe_size("rotary_dim", &["rotary_dim"])?;
@@ -291,7 +293,7 @@ pub(super) fn ernie(keys: &Keys) -> Result<Architecture, ImportError> {
     let mut architecture = defaults.read(keys)?;
     let mixture = Mixture { d_ff: Some(1536), shared: Shared::Many(2), first_dense: Some(1), ..Mixture::new(64, 6) };
     let experts = mixture.read(keys, &architecture)?;
-    // The library counts blocks from the first of all, and has a last block with experts.
+    // The library counts blocks from the first of the network, and the key is the index of the last block with experts.
     let last = keys.raw("moe_layer_end_index").and_then(Value::as_i64).unwrap_or(-1);
     if !experts.first_dense.is_multiple_of(experts.every) {
         let got = Value::from(experts.every);

@@ -19,7 +19,8 @@ use super::keys::Keys;
 use super::names;
 use crate::architecture::{Activation, Architecture, Head, InitTable};
 
-/// The number of tokens of a sequence, unless a model takes fewer or `--seq-len` is given.
+/// The default number of tokens of a sequence, if the model has at least as many positions and `--seq-len` is not
+/// given.
 const DEFAULT_TOKENS: usize = 256;
 
 /// Models whose configs are read in the same way and whose parameters have the same names.
@@ -138,7 +139,7 @@ pub(super) fn find(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_types.contains(&model_type))
 }
 
-/// Default sizes, for the standard names of their keys.
+/// Default sizes of a family, for keys with standard names.
 struct Standard {
     layers: usize,
     width: usize,
@@ -234,7 +235,7 @@ fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -
     named_activation(names.first().copied().unwrap_or("activation"), &word, gated)
 }
 
-/// Returns the activation of a name that was read under `key`.
+/// Returns the activation called `word`, a value that was read under `key`.
 fn named_activation(key: &str, word: &str, gated: bool) -> Result<Activation, ImportError> {
     let plain = match word {
         "gelu" | "gelu_python" | "gelu_10" => Activation::Gelu,
@@ -275,7 +276,7 @@ fn unsupported_activation(key: &str, word: &str) -> ImportError {
     )
 }
 
-/// Returns a table with another initialisation of the outputs of both branches.
+/// Returns the table with `output` as the initialisation of the last linear maps of both branches.
 fn residual_outputs(table: &InitTable, output: Init) -> InitTable {
     InitTable { attention_output: output, ffn_out: output, expert_out: output, ..*table }
 }
@@ -298,7 +299,7 @@ fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportE
     }
 }
 
-/// Reads a cap. Null means none; for a missing key it is the default of the family.
+/// Reads a soft cap. Null means that there is none; a missing key means the default of the family.
 fn cap(keys: &Keys, name: &str, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ImportError> {
     match default.filter(|_| !keys.is_null(key)) {
         Some(default) => Ok(Some(keys.number(name, &[key], default)?)),

@@ -6,7 +6,7 @@ use super::super::rotary::{Rotation, rotary};
 use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Architecture, NormChoice, Parallel, Positions, QkNorm};
 
-/// GPT-J: one norm for both branches, no attention biases.
+/// GPT-J: one norm for both branches, no biases in attention.
 pub(super) fn gptj(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.size("d_model", &["n_embd", "hidden_size"], 4096)?;
     let sizes = Standard { layers: 28, width: 4096, heads: 16, ffn: 4 * width, vocab: 50400, positions: 2048 };
@@ -86,7 +86,8 @@ pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_head = head_width(keys, &mut architecture, None)?;
     if keys.flag("alibi", &["alibi"], false)? {
         architecture.positions = Positions::Alibi;
-        // The library adds slopes to the scores after it has divided both by √d_head.
+        // The library divides scores by √d_head after it has added the slopes of ALiBi, so that it divides the slopes,
+        // too.
         architecture.alibi_scale = (d_head as f64).powf(-0.5);
         keys.note("alibi_scale", architecture.alibi_scale, "1/√d_head");
     } else {
@@ -95,7 +96,7 @@ pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Phi: one norm for both branches, all biases.
+/// Phi: one norm for both branches; all linear maps have biases.
 pub(super) fn phi(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 24, width: 2048, heads: 32, ffn: 8192, vocab: 51200, positions: 2048 };
     let mut architecture = Architecture {
@@ -118,7 +119,7 @@ pub(super) fn phi(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Cohere: one LayerNorm without bias for both branches, gated.
+/// Cohere: one LayerNorm without bias for both branches, gated feed-forward networks.
 pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 40, width: 8192, heads: 64, ffn: 22528, vocab: 256_000, positions: 8192 };
     let mut architecture = Architecture {
@@ -150,7 +151,7 @@ pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// StableLM: LayerNorm, a gate, parallel branches if asked for.
+/// StableLM: LayerNorm, gated feed-forward networks, and parallel branches if the config sets them.
 pub(super) fn stablelm(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 32, width: 2560, heads: 32, ffn: 6912, vocab: 50304, positions: 4096 };
     let parallel = keys.flag("parallel", &["use_parallel_residual"], false)?;

@@ -9,7 +9,7 @@ use super::llama::{Defaults, windows};
 use super::{Keys, biases, cap, layer_types};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions, QkNorm};
 
-/// Ministral 3: YaRN, and scores that grow with the position beyond the original ones.
+/// Ministral 3: YaRN, and scores that grow with the position beyond the original context.
 pub(super) fn ministral(keys: &Keys) -> Result<Architecture, ImportError> {
     let defaults = Defaults {
         kv_heads: Some(8),

@@ -50,8 +50,8 @@ pub(super) fn beit(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Reads the shapes of the tables of relative positions. They are for two patches, for a patch and the class token, and
-/// for the class token with itself.
+/// Reads the shapes of the tables of relative positions. A table has entries for the offsets of two patches, and for
+/// pairs with the class token: patch and class token, class token and patch, class token and itself.
 fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<(), ImportError> {
     let across = (architecture.seq_len - 1).isqrt();
     let table = [(2 * across).saturating_sub(1).pow(2) + 3, architecture.n_heads.unwrap_or(1)];
@@ -76,11 +76,11 @@ pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
     let gated = keys.flag("gated", &["use_swiglu_ffn"], false)?;
     let d_ff = if gated { (2 * wide / 3).next_multiple_of(8) } else { wide };
     let plain = image_encoder(keys, d_ff, 14, 1e-6)?;
-    // The key concerns only the output of a backbone.
+    // The key concerns only the output of a model that is used as a backbone.
     keys.raw("apply_layernorm");
     Ok(Architecture {
         activation: if gated { Activation::Swiglu } else { plain.activation },
-        // The library has no other key for it.
+        // No key of the config sets this width directly.
         d_ff: Some(d_ff),
         dropout: 0.0,
         embedding_dropout: Some(plain.dropout),
@@ -173,7 +173,8 @@ fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Returns N(0, 1/fan-in), widened for a cut at two standard deviations, which only 4.57 makes.
+/// Returns N(0, 1/fan-in), widened to compensate for a cut at two standard deviations. Only release 4.57 makes this
+/// cut.
 fn lecun(version: Version, fan_in: usize) -> Init {
     let cut = Init::TruncatedNormal { std: 1.0, cutoff: 2.0 };
     let drawn = if version == Version::V4 { cut } else { normal(1.0) };

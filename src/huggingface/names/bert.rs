@@ -112,7 +112,7 @@ pub(in crate::huggingface) const GTE: Modules = &[
     GATED_LIVE,
 ];
 
-/// The names of modules in release 5, which writes checkpoints with the other names.
+/// The names of modules in a model of release 5. Its checkpoints have the other names.
 const GATED_LIVE: &[Module] = &[
     rows("layers.*.self_attn.q_proj", &["blocks.*.attention.heads.query"]),
     rows("layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),

@@ -15,8 +15,8 @@ const CONVENTIONS: &[(&str, Modules)] = &[
 ];
 
 impl Names {
-    /// Returns all names that the parameters of a network may have: these, other conventions and, if these are the
-    /// stack's own, the families of the library.
+    /// Returns all names that the parameters of a network may have: these names, other conventions and, if these are
+    /// the names in the stack, the names of all families of the library.
     pub fn candidates(&self, architecture: &Architecture) -> Vec<Self> {
         let named = |convention, modules| Self { convention: Some(convention), modules: Some(modules), ..self.clone() };
         let conventions = CONVENTIONS.iter().map(|(convention, modules)| named(*convention, *modules));

@@ -47,7 +47,7 @@ pub(in crate::huggingface) const T5: Modules = &[&[
     norm("decoder.final_layer_norm", &["decoder.final_norm"]),
 ]];
 
-/// Modules that BART and Whisper share, without keys.
+/// Modules that BART and Whisper share, without key projections.
 const LAYERS: &[Module] = &[
     rows("encoder.layers.*.self_attn.q_proj", &["encoder.blocks.*.attention.heads.query"]),
     rows("encoder.layers.*.self_attn.v_proj", &["encoder.blocks.*.attention.heads.value"]),
@@ -129,7 +129,7 @@ const KEYS: &[Module] = &[
     rows("decoder.layers.*.encoder_attn.k_proj", &["decoder.blocks.*.cross_attention.heads.key"]),
 ];
 
-/// Whisper's keys have no biases.
+/// Whisper: key projections have no biases.
 pub(in crate::huggingface) const WHISPER: Modules = &[
     LAYERS,
     &[

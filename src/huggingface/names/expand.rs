@@ -13,8 +13,9 @@ impl Names {
         self.renamed(self.plain(parameters), parameters)
     }
 
-    /// Returns the tensors of [`held`](Self::held) as a checkpoint of a class with a head names them, if the head has
-    /// parameters of its own. Names of the base model then have its prefix. Names given by the user are complete.
+    /// Returns the tensors of [`held`](Self::held) under their names in a checkpoint of a class with a head. If the
+    /// head has parameters of its own, names of the base model get their prefix. Names given by the user are already
+    /// complete.
     pub fn whole(&self, parameters: &[Parameter]) -> Vec<Held> {
         let mut held = self.held(parameters);
         let of_base = held.iter().filter(|held| held.base.is_none());
@@ -89,14 +90,14 @@ impl Names {
         let holds = |held: &Held| {
             held.parts.iter().map(|part| (part.parameters.first().cloned(), part.expert)).collect::<Vec<_>>()
         };
-        // The library also reads a tensor of all experts expert by expert.
+        // The library also reads a tensor of all experts from separate tensors, one per expert.
         let whole: HashSet<_> = held.iter().flat_map(holds).filter(|(_, expert)| expert.is_none()).collect();
         let mut counted = HashSet::new();
         let once = held.iter().filter(|held| {
             let elsewhere = |(name, expert): &(Option<String>, Option<usize>)| {
                 expert.is_some() && whole.contains(&(name.clone(), None))
             };
-            // Parts that are fused in a checkpoint are separate in a module.
+            // Parts that are fused into one tensor in a checkpoint are separate in a module.
             let parts = holds(held).into_iter();
             parts.filter(|part| !elsewhere(part) && counted.insert(part.clone())).count() > 0
         });
@@ -105,7 +106,7 @@ impl Names {
 }
 
 impl Held {
-    /// Returns the names of the network's parameters that it holds.
+    /// Returns the names of the network's parameters that this tensor holds.
     fn parameters(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().flat_map(|part| part.parameters.iter().map(String::as_str))
     }
@@ -199,8 +200,8 @@ impl Expansion<'_> {
         experts.into_iter().map(held).collect()
     }
 
-    /// Returns a table of relative positions, which is not in the network. Its learning rates are the rates of the
-    /// queries of its block, or of the first block if all blocks share it.
+    /// Returns a table of relative positions, which is not a parameter of the network. It gets the learning rates of
+    /// the queries of its block, or of the first block if all blocks share the table.
     fn relative_positions(&self, module: &Module, name: &str, site: &str, block: usize) -> Option<Held> {
         let Axes { relative_positions, shared_relative_positions, .. } = self.names.axes;
         let shape = if module.name.contains('*') { relative_positions } else { shared_relative_positions };
@@ -292,8 +293,8 @@ fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
     Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, offset, learning_rates }
 }
 
-/// Returns the bias next to the gains of these `names`, of one norm or of several that are one in the library; `None`
-/// if it has no bias.
+/// Returns the bias of the norm with these `gains`. `names` has several entries if several norms of the network are one
+/// in the library. `None` if the norm has no bias.
 fn norm_bias(gains: &Parameter, names: &[String], norm_biases: bool) -> Option<Part> {
     let Values::Gains(norm) = gains.values else { return None };
     let bias_of = |gain: &String| format!("{}.bias", gain.strip_suffix(".gain").unwrap_or(gain));

@@ -61,7 +61,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
 
 const LM_HEAD: &[Module] = &[rows("lm_head", &["head"])];
 
-/// The head had another name before 5.0.
+/// GPT-NeoX: before release 5.0 the head had another name.
 const NEOX: &[Module] = &[rows("lm_head", &["head"]), rows("embed_out", &["head"])];
 
 const INTERNLM2: &[Module] = &[rows("output", &["head"])];

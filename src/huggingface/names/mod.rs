@@ -68,24 +68,25 @@ pub(super) type Modules = &'static [&'static [Module]];
 enum Holds {
     /// The `weight` of the module is a table.
     Table(&'static str),
-    /// The `weight` of the module is a table of positions, with this many rows before the first.
+    /// The `weight` of the module is a table of positions, with this many unused rows before the first position.
     Positions(&'static str, usize),
-    /// The module is the table itself, without `weight`, with this many axes.
+    /// The module itself is a table with this many axes; it has no `weight`.
     Bare(&'static str, usize),
-    /// The module is the factor per feature on the branch of this site, without `weight`.
+    /// The module itself is the factor per feature on the branch of this site; it has no `weight`.
     LayerScale(&'static str),
-    /// The module is a table of relative positions in the attention of this site, without `weight`. It starts at zero
-    /// and is not in the network.
+    /// The module itself is a table of relative positions in the attention of this site; it has no `weight`. It starts
+    /// at zero and is not in the network.
     RelativePositions(&'static str),
-    /// `weight` and `bias` of linear maps or convolutions.
+    /// The `weight` and `bias` of the module are those of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
-    /// The module is the weights of linear maps of all experts, [experts, out, in], without `weight`.
+    /// The module itself is the weights of linear maps of all experts, [experts, out, in]; it has no `weight`.
     Experts(&'static [&'static str]),
-    /// Linear maps whose biases the library leaves out.
+    /// The `weight` of the module is that of linear maps whose biases the library leaves out.
     Unbiased(&'static [&'static str]),
-    /// `weight` and `bias` of a norm, which may be several norms of the network.
+    /// The `weight` and `bias` of the module are those of one norm of the library, which may be several norms of the
+    /// network.
     Norm { ours: &'static [&'static str], stored: Gain, biased: bool },
-    /// `gamma` and `beta` of a norm.
+    /// The `gamma` and `beta` of the module are those of a norm.
     Gamma(&'static [&'static str]),
 }
 
@@ -132,7 +133,7 @@ const fn relative_positions(name: &'static str, site: &'static str) -> Module {
     Module { name, holds: Holds::RelativePositions(site) }
 }
 
-/// A linear map, or several one below the other.
+/// Returns the module of a linear map, or of several in one weight, one below the other.
 const fn rows(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Rows) }
 }
@@ -199,14 +200,14 @@ pub struct Names {
     modules: Option<Modules>,
     axes: Axes,
     head: HeadNames,
-    /// The number of groups of rows in maps that are cut by heads.
+    /// The number of groups of rows in weights that are divided by heads.
     n_kv_heads: usize,
     norm_biases: bool,
     /// True if attention and feed-forward network share their norm.
     shares_norm: bool,
-    /// True if the factors on branches are parameters.
+    /// True if the learned factors on branches (LayerScale) are parameters.
     layer_scale: bool,
-    /// Names given by the user, in place of these.
+    /// Names given by the user, which replace the names of the convention.
     rules: Vec<Rule>,
     /// The number of parameters that the class of the library has in addition to the network.
     beside: u64,
@@ -234,8 +235,8 @@ impl Names {
         Self { head, ..self }
     }
 
-    /// Returns the names of a network that is not from the library: the names in its stack. LayerNorms have biases if
-    /// the architecture has.
+    /// Returns the names of a network that is not from the library, which are those in its stack. LayerNorms have
+    /// biases if the architecture has biases.
     pub fn own(architecture: &Architecture) -> Self {
         Self {
             convention: None,
@@ -283,7 +284,7 @@ pub struct Part {
     pub parameters: Vec<String>,
     /// The first name, with `*` for the numbers of blocks.
     pub pattern: String,
-    /// The index of its expert; `None` outside of experts, or for all of them.
+    /// The index of its expert; `None` if it belongs to no expert, or to all experts together.
     pub expert: Option<usize>,
     /// Rows and columns of the network's parameter.
     pub shape: [usize; 2],

@@ -34,13 +34,13 @@ pub(super) struct Rule {
     name: String,
     /// The patterns of the parameters it holds.
     holds: Vec<String>,
-    /// The names among which the patterns are found.
+    /// The names in which the patterns are looked up.
     among: Box<Names>,
 }
 
 impl Names {
-    /// Returns these names, with new ones for the parameters in the lines of `text`; `parameters` are the parameters of
-    /// the network.
+    /// Returns these names with the replacements in the lines of `text`. `parameters` are the parameters of the
+    /// network.
     pub fn with_rules(
         &self,
         text: &str,
@@ -146,8 +146,8 @@ impl Rule {
         called(known, first).flat_map(named).collect()
     }
 
-    /// Returns a tensor under the name on the left. A tensor of all experts is split into experts if the name has a
-    /// number for them.
+    /// Returns the tensor under the name on the left side, with `numbers` in place of its `*`. A tensor of all experts
+    /// is split into experts if the name has a number for them.
     fn named(&self, held: &Held, numbers: &[&str]) -> Vec<Held> {
         let name = numbers.iter().fold(self.name.clone(), |name, number| name.replacen('*', number, 1));
         let pattern = self.name.clone();
@@ -169,7 +169,7 @@ impl Rule {
     }
 }
 
-/// Returns the tensors of this name, or of this pattern with the part of the name at each `*`.
+/// Returns the tensors whose names match `pattern`, each with the parts of its name in place of `*`.
 fn called<'h>(known: &'h [Held], pattern: &str) -> impl Iterator<Item = (Vec<&'h str>, &'h Held)> {
     let numbers = |held: &'h Held| {
         let parts = held.pattern.split('.').zip(held.name.split('.'));
@@ -182,7 +182,7 @@ fn called<'h>(known: &'h [Held], pattern: &str) -> impl Iterator<Item = (Vec<&'h
     })
 }
 
-/// Returns true if the tensor is the same matrix of all experts: [experts, out, in].
+/// Returns true if the tensor holds one kind of matrix for all experts: [experts, out, in].
 fn is_stack(held: &Held) -> bool {
     held.shape.len() == 3 && held.parts.iter().all(|part| part.expert.is_none() && part.shape[1] == held.shape[2])
 }

@@ -18,7 +18,7 @@ pub(super) const TIMM: Modules = &[&[
     rows("blocks.*.mlp.fc2", &["blocks.*.ffn.out"]),
     layer_scale("blocks.*.ls2.gamma", "blocks.*.ffn"),
     norm("norm", &["final_norm"]),
-    // SwiGLU: packed, separate, and with DINOv2's names.
+    // SwiGLU: gate and up in one matrix, in two, and under DINOv2's names.
     rows("blocks.*.mlp.fc1", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
     rows("blocks.*.mlp.fc1_g", &["blocks.*.ffn.gated.gate"]),
     rows("blocks.*.mlp.fc1_x", &["blocks.*.ffn.gated.up"]),

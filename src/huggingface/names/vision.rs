@@ -53,7 +53,7 @@ const VIT_STORED: &[Module] = &[
     norm("encoder.layer.*.layernorm_after", &["blocks.*.ffn.norm"]),
 ];
 
-/// The names of modules in release 5, which writes checkpoints with the other names.
+/// The names of modules in a model of release 5. Its checkpoints have the other names.
 const VIT_LIVE: &[Module] = &[
     rows("layers.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
     rows("layers.*.attention.v_proj", &["blocks.*.attention.heads.value"]),

@@ -23,7 +23,7 @@ use super::smooth::Moments;
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// Keys and values, for the backward pass.
+/// The averages over keys and values that the backward pass needs.
 pub(super) struct Everywhere {
     key: Side,
     value: Side,
@@ -31,11 +31,11 @@ pub(super) struct Everywhere {
     square: f64,
 }
 
-/// Keys, or values.
+/// The kernel of keys, or of values, with its averages over tokens.
 struct Side {
     /// The kernel minus its mean over all pairs.
     kernel: Kernel,
-    /// R of this kernel.
+    /// R of this kernel at every node.
     rows: Few<f64>,
     /// P of this kernel.
     mean: f64,
@@ -124,8 +124,8 @@ impl Everywhere {
         (mean, seen, Self { key, value, square })
     }
 
-    /// Returns Wᵀ Γ W of the gradient Γ, plus the contribution of dropout masks from the own moments `masked` of
-    /// queries.
+    /// Returns Wᵀ Γ W, where `gamma` is Γ, plus the contribution of dropout masks. `masked` has Γ_aa of every query,
+    /// times p/(1 − p) for dropout of rate p and times the factor of sharp rows on Σ_b A_ab².
     pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let positions = &self.value.kernel.positions;
         let length = positions.length;
@@ -140,7 +140,8 @@ impl Everywhere {
         self.key.contracted(weights, groups, &self.value)
     }
 
-    /// Returns C(V, Γ∘Q∘τ), from `weights` = Γ∘Q∘τ and its own moments `masked` under dropout masks.
+    /// Returns C(V, Γ∘Q∘τ), from `weights` = Γ∘Q∘τ. `masked` has the value of `weights` at every query times p/(1 − p),
+    /// for dropout of rate p.
     pub(super) fn at_keys(&self, weights: &Kernel, masked: &[f64], groups: Option<&GroupCorrection>) -> Turned {
         let mut kernel = self.value.contracted(weights, groups, &self.key);
         let length = kernel.positions.length;

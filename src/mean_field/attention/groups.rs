@@ -25,22 +25,23 @@ use crate::mean_field::softmax::SoftmaxRow;
 /// Statistics of the groups of keys.
 pub(super) struct KeyGroups {
     pub(super) repetition: Arc<Repetition>,
-    /// The mean of δ over the pairs in view of every query: of keys and of values.
+    /// The mean of δ over the pairs in view, per query: first for keys, then for values.
     pub(super) differences: [Few<f64>; 2],
-    /// tr of values.
+    /// tr of the values, per query.
     pub(super) trace: Few<f64>,
     /// The parts D° and X°; `None` if ids are given, because kernels then know which ids repeat.
     pub(super) drawn: Option<Drawn>,
 }
 
-/// D°, X°_ac and X°_ca.
+/// The parts of D and X from the random number of repeats: D° is `spread`, and X°_ac and X°_ca are `shift`.
 pub(super) struct Drawn {
     pub(super) spread: Kernel,
     pub(super) shift: [Kernel; 2],
 }
 
 impl KeyGroups {
-    /// Returns the row of a query with `seen` keys in view, from its row of equal keys.
+    /// Returns the row of a query with `seen` keys in view, with the factors for repeated ids; `row` is the row without
+    /// them.
     pub(super) fn row(&self, row: SoftmaxRow, node: usize, [score, trace]: [f64; 2], seen: f64) -> SoftmaxRow {
         let [of_keys, of_values] = self.differences.each_ref().map(|of| of[node]);
         // The variance minus the covariance of tokens with different ids.
@@ -70,7 +71,8 @@ impl KeyGroups {
         })
     }
 
-    /// Returns the correction of C(M, N), from e and the total of X°.
+    /// Returns the correction of C(M, N), where `weights` is N, `excess` is e, and `shift_total` is the sum with X° in
+    /// the second formula of the header.
     pub(super) fn correction(
         &self,
         weights: &Kernel,
@@ -83,7 +85,7 @@ impl KeyGroups {
     }
 }
 
-/// The mean product of two tokens with the same given id, minus the mean product of other pairs.
+/// Returns the mean product of two tokens with the same given id, minus the mean product of other pairs.
 fn difference(kernel: &Kernel) -> f64 {
     let positions = &kernel.positions;
     let same = |point: usize| f64::from(u8::from(positions.has_same_ids(point)));
@@ -106,7 +108,7 @@ pub(super) struct GroupCorrection<'r> {
     repetition: &'r Repetition,
     /// e_ac.
     pub(super) excess: Kernel,
-    /// Σ_bd V_bd of all corrections.
+    /// The value that Σ_bd V_bd times all corrections must have: the right side of the second formula in the header.
     target: f64,
 }
 

@@ -15,7 +15,7 @@ use crate::mean_field::signal::Signal;
 
 /// Heads with the same view.
 pub(super) struct Head {
-    /// Their share of all heads.
+    /// The share of these heads among all heads of the attention.
     pub(super) share: f64,
     pub(super) seen: Seen,
     back: Back,
@@ -48,7 +48,8 @@ impl Head {
         (head, output)
     }
 
-    /// The factor κ of rotations on the product of two keys in view of a query, on average.
+    /// Returns the factor κ of rotations on the product of two keys, averaged over pairs of keys in view of a query and
+    /// over queries.
     pub(super) fn rotation_in_view(&self) -> f64 {
         match &self.back {
             Back::Everywhere(_) => 1.0,
@@ -56,7 +57,7 @@ impl Head {
         }
     }
 
-    /// Returns Σ_b E A_ab A_cb, of every query with itself and of pairs of queries.
+    /// Returns Σ_b E A_ab A_cb: first of every query with itself (a = c), then of pairs of queries at all points.
     pub(super) fn overlaps(&self, query: &Kernel, variance: f64) -> (Few<f64>, Few<f64>) {
         let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {

@@ -25,7 +25,7 @@ use super::smooth::{Moments, Smooth};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// Keys and values in view of queries, for the backward pass.
+/// The sums over keys and values in view of queries that the backward pass needs.
 pub(super) struct Masked {
     operators: Operators,
     key: Side,
@@ -95,7 +95,8 @@ impl Masked {
     }
 }
 
-/// Returns D at lower points for queries at one place, and for rotated queries if they are rotated.
+/// Returns D at lower points: first with κ(a − c) = 1, as for queries at one position, then with the κ of rotated
+/// queries if there is a rotation.
 fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Option<Vec<f64>>) {
     let sums = &operators.sums;
     let positions = &key.side.kernel.positions;
@@ -123,8 +124,8 @@ fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Optio
     (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
 }
 
-/// Returns N at all points (row c, position a): the parts of different tokens, of own parts of values and of own parts
-/// of keys.
+/// Returns three summands of N at all points (row c, position a): from different tokens, from own parts of values, and
+/// from own parts of keys.
 fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     let sums = &operators.sums;
     let smooth = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
@@ -183,13 +184,13 @@ fn triple(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
 }
 
 impl Masked {
-    /// The mean of κ over two keys in view of a query, averaged over queries.
+    /// Returns the mean of κ over pairs of keys in view of a query, averaged over queries.
     pub(super) fn rotation_in_view(&self) -> f64 {
         self.operators.rotation_in_view(&self.key.kernel.positions)
     }
 
-    /// Returns Wᵀ Γ W of the gradient Γ, plus the contribution of dropout masks from the own moments `masked` of
-    /// queries.
+    /// Returns Wᵀ Γ W, where `gamma` is Γ, plus the contribution of dropout masks. `masked` has Γ_aa of every query,
+    /// times p/(1 − p) for dropout of rate p and times the factor of sharp rows on Σ_b A_ab².
     pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let operators = &self.operators;
         let pairs = gamma.positions.class_mean(|point| gamma.pairs[point]);
@@ -206,7 +207,7 @@ impl Masked {
         gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, of_class))
     }
 
-    /// Returns C(K, N), from N.
+    /// Returns C(K, N), where `weights` is N.
     pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         let kernel = self.contracted(&self.key, weights, None).behind;
         match groups {
@@ -215,7 +216,7 @@ impl Masked {
         }
     }
 
-    /// Adds the correction for groups of keys.
+    /// Adds the correction for groups of keys with the same id to the kernel `to` of the gradient at keys or values.
     fn group_correction(
         &self,
         to: Kernel,
@@ -233,8 +234,9 @@ impl Masked {
         groups.apply(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
-    /// Returns C(V, N), from N and its own moments `masked` under dropout masks. If keys are rotated, also returns the
-    /// kernel before the rotation, where Σ_bd K_bd C_bd is `query_total`.
+    /// Returns C(V, N), where `weights` is N, and `masked` has N_aa of every query times p/(1 − p), for dropout of rate
+    /// p. If keys are rotated, also returns the kernel before the rotation, with the value `query_total` of Σ_bd K_bd
+    /// C_bd.
     pub(super) fn at_keys(
         &self,
         weights: &Kernel,
@@ -272,8 +274,9 @@ impl Masked {
         Turned { behind, before }
     }
 
-    /// Adds a multiple of Σ_a N_aa W_ab W_ad κ(b − d) that makes Σ_bd K_bd C_bd equal to its value from queries. The
-    /// two would differ because sums of cosines over windows converge slowly.
+    /// Adds a multiple of Σ_a N_aa W_ab W_ad κ(b − d) to the kernel C, so that Σ_bd K_bd C_bd equals `query_total`,
+    /// which is the same sum computed from queries. Otherwise the two would differ, because sums of cosines over
+    /// windows converge slowly.
     fn match_queries(&self, mut to: Kernel, weights: &Kernel, query_total: f64) -> Kernel {
         let operators = &self.operators;
         let shared = operators.sums.own_backward.of(&weights.own);

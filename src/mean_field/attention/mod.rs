@@ -119,7 +119,8 @@ impl Attended {
         [score.ln(), single.recip(), flat.recip()]
     }
 
-    /// The score variance of smooth parts times their share of D, averaged over queries and heads.
+    /// Returns the variance of the scores of smooth parts of keys times their share D_s/D (`row.rs`), averaged over
+    /// queries and heads.
     pub(crate) fn smooth_variance(&self) -> f64 {
         let positions = &self.parts[0].kernel.positions;
         let of = |head: &Head| positions.sum(|node| head.rows[node].smooth_variance()) / positions.length;

@@ -85,7 +85,7 @@ impl Sums {
     }
 }
 
-/// The sums of an attention.
+/// The sums through one mask that an attention needs; `rotated` is `None` if queries and keys are not rotated.
 #[derive(Clone, Debug)]
 pub(crate) struct Operators {
     pub(crate) sums: Arc<Sums>,
@@ -93,7 +93,7 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Returns Σ_b W_cb f(t, b) over values, or over keys, which may be rotated.
+    /// Returns Σ_b W_cb f(t, b) over values b, or over keys b, with the factor κ(t − b) if keys are rotated.
     pub(super) fn over_keys(&self, f: &[f64], is_key: bool) -> Vec<f64> {
         match &self.rotated {
             Some(rotated) if is_key => rotated.over_keys(f, &self.sums.forward),
@@ -101,7 +101,7 @@ impl Operators {
         }
     }
 
-    /// Returns Σ_b W_bc f(t, b) over queries, which may be rotated.
+    /// Returns Σ_b W_bc f(t, b) over queries b, with the factor κ(t − b) if queries are rotated.
     pub(super) fn over_queries(&self, f: &[f64]) -> Vec<f64> {
         match &self.rotated {
             Some(rotated) => rotated.over_queries(f, &self.sums.backward),
@@ -109,7 +109,7 @@ impl Operators {
         }
     }
 
-    /// The mean of the kernel over two tokens in view of a query, averaged over queries.
+    /// Returns the mean of the kernel over pairs of tokens in view of a query, averaged over queries.
     pub(super) fn common(&self, kernel: &Kernel) -> f64 {
         let positions = &kernel.positions;
         let sums = &self.sums;
@@ -118,7 +118,7 @@ impl Operators {
         positions.sum(|node| averages[node]) / positions.length
     }
 
-    /// The mean of κ over two keys in view of a query, averaged over queries.
+    /// Returns the mean of κ over pairs of keys in view of a query, averaged over queries.
     pub(super) fn rotation_in_view(&self, positions: &Arc<Positions>) -> f64 {
         self.rotated.as_ref().map_or(1.0, |rotated| {
             let turns = &rotated.at_lower_points;
@@ -126,12 +126,13 @@ impl Operators {
         })
     }
 
-    /// κ of two queries at a lower point.
+    /// Returns κ for two queries at a point of any class; 1 without a rotation.
     pub(super) fn rotation(&self, point: usize) -> f64 {
         self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_lower_points[point % rotated.at_lower_points.len()])
     }
 
-    /// Subtracts the term of the token itself from a sum along rows: its value `limit` times its weight to this power.
+    /// Subtracts the term of the node itself from the sums `all` along rows. The term is `limit`, the value at the
+    /// node, times the weight of the node to this `power`.
     pub(super) fn without_own(&self, all: &[f64], limit: &[f64], power: i32) -> Vec<f64> {
         let own = |(place, &sum): (usize, &f64)| {
             sum - limit[self.sums.chart.points[place].0] * self.sums.key_weights[place].powi(power)
@@ -139,7 +140,8 @@ impl Operators {
         all.iter().enumerate().map(own).collect()
     }
 
-    /// Returns a sum along rows of a function that jumps at the node, where it has its limit from below.
+    /// Returns a sum along rows of a function `f` that jumps at the node. At the node itself `f` has the limit from
+    /// below.
     pub(super) fn with_jump(&self, jump: Jump, f: &[f64]) -> Vec<f64> {
         let sum = match jump {
             Jump::Forward => &self.sums.forward,
@@ -162,7 +164,7 @@ impl Operators {
         sum.of(f).into_iter().enumerate().map(at).collect()
     }
 
-    /// Returns Wᵀ M W at lower points, from M at lower points and its own values.
+    /// Returns Wᵀ M W at lower points, from M at lower points (`pairs`) and at single tokens (`own`).
     pub(super) fn gathered(&self, pairs: &[f64], own: &[f64]) -> Vec<f64> {
         let own: Vec<f64> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
         let rows = self.sums.chart.transposed(&self.sums.backward.of(&self.sums.chart.all(pairs)));
@@ -188,22 +190,22 @@ impl Operators {
         [self.sums.own_weights[self.sums.chart.points[place].0], self.sums.own_weights_at_second[place]]
     }
 
-    /// Returns a function of one position at the second position of all points.
+    /// Returns a function of one position at the second position of all points, from its values at the nodes.
     pub(super) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         self.sums.chart.at_second(own)
     }
 
-    /// Returns a function of one position at the second position of the lower points.
+    /// Returns a function of one position at the second position of the lower points, from its values at the nodes.
     pub(super) fn at_lower_ends(&self, own: &[f64]) -> Vec<f64> {
         self.lower(&self.at_second(own))
     }
 
-    /// Returns the values at the lower points.
+    /// Selects the values at the lower points from the values at all points.
     pub(super) fn lower(&self, all: &[f64]) -> Vec<f64> {
         self.sums.chart.lower.iter().map(|&place| all[place]).collect()
     }
 
-    /// Returns the values at the limit from below of every node.
+    /// Selects the limit from below at every node from the values at the lower points.
     pub(super) fn diagonal(&self, lower: &[f64]) -> Few<f64> {
         self.sums.chart.lower_diagonals().map(|index| lower[index]).collect()
     }
@@ -234,7 +236,7 @@ fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(u
     chart.points.iter().enumerate().map(at).collect()
 }
 
-/// Sums of functions that jump at the node, where they have their limit from below.
+/// The sum of [`Sums`] that [`Operators::with_jump`] takes of a function with a jump at the node.
 #[derive(Clone, Copy)]
 pub(super) enum Jump {
     Forward,

@@ -10,7 +10,7 @@ use crate::mean_field::positions::{Averages, Decay, Spec};
 /// A function of two positions.
 type OfTwo<'p, T> = Box<dyn Fn(usize, usize) -> T + 'p>;
 
-/// The keys in view, and the weight of each.
+/// The keys in view of every query, and their weights in the absence of scores.
 pub(super) struct Pattern {
     length: usize,
     mask: Mask,
@@ -41,7 +41,7 @@ pub(super) struct Weighted<'p> {
 /// The decay of weights with distance.
 enum Decaying {
     Not,
-    /// In a range from the anchor to all positions before it, or after it.
+    /// A decay with the distance from the anchor, in a range of all positions up to the anchor, or from it on.
     OneSided {
         rate: f64,
         is_before: bool,
@@ -89,7 +89,8 @@ impl Pattern {
         first..=last
     }
 
-    /// Returns the keys in view of both queries and of the second, or the queries that see both keys and the second.
+    /// Returns two ranges for the queries a and c: the keys in view of both, and the keys in view of c. For keys a and
+    /// c, returns the queries that see both, and the queries that see c.
     pub(super) fn shared(&self, [a, c]: [usize; 2], over_keys: bool) -> [RangeInclusive<usize>; 2] {
         let view = |at: usize| if over_keys { self.keys(at) } else { self.queries(at) };
         [meet(&view(a), &view(c)), view(c)]
@@ -125,7 +126,8 @@ impl Pattern {
         self.decay(t - b) * (before + between + after) / squares * self.z[b] / self.z[t]
     }
 
-    /// Returns a sum with these powers. The terms have a factor that depends on |t − b|, if there is one.
+    /// Returns the functions of a sum with these powers. If there is a `factor`, which depends on |t − b|, it
+    /// multiplies the terms.
     pub(super) fn weighted<'p>(&'p self, powers: Powers, factor: Option<&'p Averages>) -> Weighted<'p> {
         let Powers { of_t, of_c, over_keys } = powers;
         let anchor = move |t: usize, c: usize| match (of_t > 0, over_keys) {
@@ -166,7 +168,7 @@ impl Pattern {
     }
 }
 
-/// Returns Σ rate^|a − b| over the keys b, of which there may be none.
+/// Returns Σ rate^|a − b| over the keys b; 0 if the range of keys is empty.
 fn fallen(rate: f64, a: usize, keys: &RangeInclusive<usize>) -> f64 {
     let (start, end) = (*keys.start(), *keys.end());
     // Σ rate^d over `count` distances from the first on.

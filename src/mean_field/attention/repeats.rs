@@ -18,12 +18,13 @@ use super::side::Ahead;
 use crate::mean_field::few::Few;
 use crate::mean_field::positions::Repetition;
 
-/// The effect of repeated ids: the gain of P in each class and of D, at lower points, and the gain of X at all points.
+/// The gains from repeated ids: `flat` of P in each class and `spread` of D, both at lower points, and `shift` of X at
+/// all points.
 pub(super) struct Repeats {
     pub(super) flat: [Vec<f64>; 2],
     pub(super) spread: Vec<f64>,
     pub(super) shift: Vec<f64>,
-    /// The mean of δ over pairs of keys, and of values, in view of every query.
+    /// The mean of δ over the pairs in view, per query: first for keys, then for values.
     pub(super) differences: [Few<f64>; 2],
 }
 

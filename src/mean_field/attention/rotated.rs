@@ -88,7 +88,7 @@ impl Rotated {
     }
 
     fn mixed(&self, f: &[f64], still: &Sum, turned: impl Fn(&RotatedSums) -> &Sum) -> Vec<f64> {
-        /// Largest share that is a rounding error.
+        /// Largest share of features that is treated as a rounding error.
         const NOTHING: f64 = 1e-12;
         let rest = self.rotation.still();
         let parts = self.rotation.rules().zip(&self.sums).map(|((share, _), sums)| (*share, turned(sums)));
@@ -101,7 +101,8 @@ impl Rotated {
     }
 }
 
-/// Sums of κ over two ranges of positions, from κ at distances from −length to length, summed twice.
+/// Running sums of running sums of κ over distances from −length to length. Differences of them are sums of κ over two
+/// ranges of positions.
 struct DoubleSums(Vec<f64>);
 
 impl DoubleSums {
@@ -116,7 +117,7 @@ impl DoubleSums {
         Self(sums.collect())
     }
 
-    /// Returns Σ κ(distance + d − b) over d in one range and b in another.
+    /// Returns Σ κ(distance + d − b) over d in the range `first` and b in the range `second`.
     fn over(&self, distance: isize, first: &RangeInclusive<usize>, second: &RangeInclusive<usize>) -> f64 {
         let middle = (self.0.len() / 2) as isize;
         let up_to = |distance: isize| self.0.get((middle + distance) as usize).copied().unwrap_or(0.0);

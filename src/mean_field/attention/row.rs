@@ -18,16 +18,16 @@ use super::smooth::{Moments, Smooth, share};
 use crate::mean_field::few::Few;
 use crate::mean_field::softmax::SoftmaxRow;
 
-/// The keys that queries see.
+/// The numbers n of equal keys that the rows of queries are like.
 pub(super) struct Keys {
-    /// n of the own parts, of every query.
+    /// n of the row of own parts, per query.
     own: Few<f64>,
     smooth: Option<SmoothKeys>,
 }
 
-/// The smooth parts of keys.
+/// The numbers that determine the rows of smooth parts.
 struct SmoothKeys {
-    /// n of every query.
+    /// n of the row of smooth parts, per query.
     keys: Few<f64>,
     /// tr_s of every query.
     trace: Few<f64>,
@@ -38,8 +38,8 @@ struct SmoothKeys {
 }
 
 impl Keys {
-    /// Builds the keys from the moments of all parts and, if there are any, of smooth parts; `most` is the number of
-    /// keys in view.
+    /// Computes the numbers from the moments of all parts and, if there are any, of smooth parts; `most` is the number
+    /// of keys in view of every query.
     pub(super) fn new(all: &Moments, smooth: Option<Smooth>, most: &[f64]) -> Self {
         let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None } };
         let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
@@ -60,7 +60,7 @@ impl Keys {
         QueryRow { own, smooth }
     }
 
-    /// Returns σ and τ of two queries at a point.
+    /// Returns σ and τ for two queries at a point, from their rows a and c and the correlation of their scores.
     pub(super) fn with(&self, point: usize, [a, c]: [&QueryRow; 2], correlation: f64) -> [f64; 2] {
         let own = a.own.with(&c.own, correlation);
         let (Some(smooth), Some(of_a), Some(of_c)) = (&self.smooth, &a.smooth, &c.smooth) else { return own };
@@ -96,12 +96,12 @@ impl QueryRow {
         self.smooth.as_ref().map_or(own, |smooth| own + (of(&smooth.row) - own) * smooth.share)
     }
 
-    /// σ(1).
+    /// σ(1) of the row.
     pub(super) fn squares(&self) -> f64 {
         self.mixed(|row| row.squares)
     }
 
-    /// τ(1).
+    /// τ(1) of the row.
     pub(super) fn passed(&self) -> f64 {
         self.mixed(|row| row.passed)
     }
@@ -121,7 +121,7 @@ impl QueryRow {
         self.smooth.as_ref().map_or(0.0, |smooth| smooth.row.variance * smooth.share)
     }
 
-    /// Σ_b E A_b² over its value for equal scores.
+    /// Σ_b E A_b² divided by its value for equal scores.
     pub(super) fn sharper(&self) -> f64 {
         self.own.sharper()
     }

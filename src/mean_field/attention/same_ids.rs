@@ -18,7 +18,7 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 
-/// The effect of repeated ids on a kernel.
+/// The excess δ of a kernel at pairs of tokens with the same id, and its averages ρ over the second token.
 pub(super) struct Difference {
     positions: Arc<Positions>,
     ids: Arc<Repetition>,
@@ -29,7 +29,8 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Returns it for a kernel of tokens whose ids are random; `None` if ids are given, or tokens have none.
+    /// Returns the excess of a kernel of tokens whose ids are random; `None` if ids are given, or if tokens have no
+    /// ids.
     pub(super) fn new(kernel: &Kernel) -> Option<Self> {
         let positions = Arc::clone(&kernel.positions);
         let (ids, pairs) = (positions.repetition.clone()?, kernel.of_same_ids());
@@ -106,7 +107,7 @@ pub(super) fn groups(
     (Some(groups), [of_rows, of_means])
 }
 
-/// Adds the gain in each class of pairs to a kernel of averages over tokens, if the gain is of the same tokens.
+/// Adds the gain of P in each class of pairs to a kernel, if `difference` belongs to the same tokens as the kernel.
 pub(super) fn with_ids(mut kernel: Kernel, difference: Option<&Difference>) -> Kernel {
     if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
         kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);

@@ -23,7 +23,7 @@ pub(crate) struct Scores {
     /// v in the units of both kernels: Var s over the product of the numbers `own` of queries and keys. This is v times
     /// e^(sum of both `ln_unit`).
     pub(crate) variance: f64,
-    /// E cap'².
+    /// E cap'(s)², the mean square slope of the cap; 1 without a cap.
     pub(crate) slope: f64,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn rotation(query: &Signal, key: &Signal) -> Option<Rotation> {
     }
 }
 
-/// Largest ln of the units of both kernels; beyond it, one key has all the weight of a row.
+/// Largest ln of the product of the units of both kernels. For larger units, one key has all the weight of a row.
 const LARGEST_LN_UNIT: f64 = 400.0;
 
 /// Returns Var tanh(s)/Var s and E tanh'(s)² for s ~ N(0, `std`²).

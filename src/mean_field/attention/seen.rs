@@ -12,7 +12,7 @@ use crate::mean_field::kernel::Kernel;
 pub(super) struct Mean {
     /// P.
     pub(super) flat: Kernel,
-    /// X_ac and X_ca; both have X_aa of every query.
+    /// X_ac and X_ca, in this order; the value of a query with itself is X_aa in both.
     pub(super) shift: [Kernel; 2],
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Side {
     pub(super) rows: Vec<f64>,
     /// P at lower points.
     pub(super) averages: Vec<f64>,
-    /// P of every query.
+    /// P of every query with itself.
     pub(super) own_averages: Few<f64>,
     pub(super) is_key: bool,
 }
@@ -30,7 +30,7 @@ pub(super) struct Ahead {
     pub(super) transposed: Vec<f64>,
     /// The part of P from pairs of different tokens, at lower points.
     pub(super) smooth: Vec<f64>,
-    /// The part of P from tokens with themselves, for queries at one place.
+    /// The part of P from the own parts of tokens, at lower points, without the factor κ of rotations.
     pub(super) own_sums: Vec<f64>,
     /// tr of every query.
     pub(super) trace: Few<f64>,

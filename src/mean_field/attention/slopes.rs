@@ -8,7 +8,7 @@ use nalgebra::{DMatrix, DVector, SymmetricEigen};
 /// The largest number of slopes that represent all heads.
 const MOST: usize = 6;
 
-/// Returns a few slopes, as pairs of the share of the heads and the slope.
+/// Returns a few slopes that represent the `slopes` of all heads, each as a pair (share of the heads, slope).
 pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
     let count = slopes.len();
     let logarithms = DVector::from_iterator(count, slopes.iter().map(|slope| slope.ln()));

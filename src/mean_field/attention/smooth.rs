@@ -17,7 +17,7 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Returns 1 + tr tr'/D of every query, between 1 and `most`.
+    /// Returns 1 + tr tr'/D of every query, between 1 and `most`, or `most` if D or tr tr' is not positive.
     pub(super) fn keys(&self, most: &[f64]) -> Few<f64> {
         let keys = |((&traces, &spread), &most): ((&f64, &f64), &f64)| {
             if most < 1.5 || spread <= 0.0 || traces <= 0.0 {

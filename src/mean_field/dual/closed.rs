@@ -9,7 +9,7 @@ use std::f64::consts::PI;
 use sigprop_stack::Activation;
 
 /// Returns E φ(u) φ(v) and E φ'(u) φ'(v) in closed form, for u and v with variances `q` and correlation `c`; `None` if
-/// φ has none.
+/// φ has no closed form.
 pub(crate) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
     let c = c.clamp(-1.0, 1.0);
     let scale = (q[0] * q[1]).sqrt();
@@ -58,8 +58,8 @@ fn sine(c: f64) -> f64 {
     if square > 0.0 { square.sqrt() } else { 0.0 }
 }
 
-/// Returns both expectations for φ(x) = slope·x + (1 − slope)·max(x, 0), where `scale` is the root of both variances'
-/// product.
+/// Returns E φ(u) φ(v) and E φ'(u) φ'(v) for φ(x) = slope·x + (1 − slope)·max(x, 0), where `scale` is the square root
+/// of the product of the variances of u and v.
 fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
     let step = (-c.acos() + PI) / (2.0 * PI);
     let relu = sine(c) / (2.0 * PI) + c * step;

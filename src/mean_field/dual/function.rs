@@ -12,7 +12,7 @@ const XIELU: (f64, f64) = (0.8, 0.5);
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 pub(crate) const QUICK_GELU_SLOPE: f64 = 1.702;
 
-/// Key of an activation: its discriminant and the bits of its slope.
+/// A key that identifies an activation: its discriminant and the bits of its slope.
 pub(crate) type Words = (std::mem::Discriminant<Activation>, u64);
 
 pub(crate) fn words(activation: Activation) -> Words {

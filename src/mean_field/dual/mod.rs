@@ -30,7 +30,7 @@ use super::few::Few;
 use super::kernel::{Kernel, correlation};
 use super::signal::Signal;
 
-/// The dual of an activation.
+/// The dual of an activation, with the table from which it is computed.
 #[derive(Clone, Debug)]
 pub(crate) struct Dual(Arc<Table>);
 
@@ -40,8 +40,9 @@ impl Dual {
         Self(Arc::new(Table::new(activation)))
     }
 
-    /// Returns the unit of x for table look-ups, and ln of the units of φ² and φ'² that remain. Beyond the scales of
-    /// the tables φ is a power of x, and so is a homogeneous φ everywhere.
+    /// Returns the unit of E x² for table look-ups, and ln of the factors by which φ² and φ'² from the table are
+    /// multiplied. The factors are powers of the scale of x: beyond the scales of the tables, and everywhere if φ is
+    /// homogeneous.
     fn units(&self, ln_unit: f64) -> (f64, [f64; 2]) {
         const ENDS: [f64; 2] = [-60.0, 40.0];
         let inside = ln_unit.clamp(ENDS[0], ENDS[1]);
@@ -72,7 +73,8 @@ impl Dual {
         ]
     }
 
-    /// Returns the expectation of a function `of` both tokens, at all points.
+    /// Returns the expectation of a function `of` both tokens at all points, where `variances` are those of x at the
+    /// nodes, and products of x are in units of `unit`.
     fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64, of: Of) -> Few<f64> {
         let activation = self.0.activation;
         if homogeneous(activation).is_none() && (matches!(of, Of::Slopes) || !is_closed(activation)) {
@@ -134,7 +136,7 @@ impl Dual {
         };
         let ln_unit = if matches!(of, Of::Derivatives) { ln_derivatives } else { ln_values };
         if x.is_zero() {
-            // All tokens are the same.
+            // All tokens are zero, and therefore equal.
             let at_zero = own(&0.0);
             return Kernel { ln_unit, ..Kernel::new(&x.positions, |_| at_zero, |_| at_zero) };
         }
@@ -155,7 +157,7 @@ impl Dual {
     }
 }
 
-/// Relative step in v of second differences.
+/// Step of second differences in v, relative to v.
 const APART: f64 = 0.25;
 const SIDES: [f64; 2] = [1.0 - APART, 1.0 + APART];
 

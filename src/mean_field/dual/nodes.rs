@@ -90,7 +90,7 @@ impl Nodes {
     pub(crate) fn new(activation: Activation, scale: f64, precision: Precision) -> Self {
         /// The number p of values and derivatives in a product.
         const FACTORS: f64 = 4.0;
-        /// Fraction of the distance to the poles.
+        /// The distance d, as a fraction of the distance of the poles.
         const PART: f64 = 0.75;
         let (digits, limit, longest, of_panels) = precision.trapezoid();
         let step = match beside(activation) {

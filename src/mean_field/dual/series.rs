@@ -71,8 +71,8 @@ impl Series {
         Self { of, jump: jump(table.activation), terms, coefficients }
     }
 
-    /// Returns the function at all points of `x`, which has these `variances` and whose products are in units of
-    /// `unit`.
+    /// Returns the expectation of the function at all points of `x`. The `variances` are at the nodes, and products of
+    /// `x` are in units of `unit`.
     pub(super) fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64) -> Few<f64> {
         let mut second = vec![0.0; self.terms];
         x.map_pairs(variances, |point, ends, product| {

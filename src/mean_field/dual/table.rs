@@ -12,15 +12,16 @@ use super::nodes::{Nodes, Precision};
 pub(super) const TERMS: usize = 80;
 /// Distance of two rows in ln σ².
 const STEP: f64 = 1.0 / 32.0;
-/// Range of ln σ². Beyond it, moments are those at its end times a power of σ.
+/// Range of ln σ² in the table. Beyond the range, moments are their values at its nearer end times a power of σ.
 const ENDS: [f64; 2] = [-36.0, 27.0];
 
 /// The number of moments that precede the coefficients: E φ, E φ², E φ'² and E (zφ')², in this order.
 const MOMENTS: usize = 4;
 
-/// The index of the first row, at ln σ² = `FIRST` · `STEP`, and the number of rows. Cubics need neighbours beyond both
-/// ends.
+/// The index of the first row, at ln σ² = `FIRST` · `STEP`. It is before the range of ln σ², because cubics need
+/// neighbours beyond both ends.
 const FIRST: i64 = (ENDS[0] / STEP) as i64 - 1;
+/// The number of rows, with the neighbours beyond both ends.
 const ROWS: usize = ((ENDS[1] - ENDS[0]) / STEP) as usize + 4;
 
 /// The moments and coefficients at one scale.
@@ -72,7 +73,8 @@ impl Table {
         }
     }
 
-    /// Returns ln σ², limited to the table, and the factors by which φ, φ², φ'² and (zφ')² found there are multiplied.
+    /// Returns ln σ², limited to the range of the table, and the factors on the tabulated φ, φ², φ'² and (zφ')²: 1
+    /// inside the range, powers of σ outside.
     fn inside(&self, variance: f64) -> (f64, [f64; 4]) {
         let [first, last] = ENDS;
         let small = small_degrees(self.activation);
@@ -112,7 +114,7 @@ impl AtScale<'_> {
         self.rows.iter().zip(self.slopes).map(|(row, slope)| slope * row[MOMENTS + n]).sum()
     }
 
-    /// Returns the number of coefficients that are not negligible.
+    /// Returns the number of coefficients up to the last one that is not negligible.
     pub(super) fn terms(&self) -> usize {
         const SMALL: f64 = 1e-9;
         let row = self.rows[1];

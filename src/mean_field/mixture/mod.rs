@@ -34,10 +34,11 @@ use super::signal::Signal;
 
 /// The number of samples of the scores.
 const DRAWS: usize = 1 << 13;
-/// Intervals of arccos ρ between 0 and π, because Ω falls like √(1 − ρ) near ρ = 1.
+/// The number of intervals of arccos ρ between 0 and π. Angles are used because Ω falls like √(1 − ρ) near ρ = 1.
 const INTERVALS: usize = 16;
 
-/// Ω and J of a mixture for one standard deviation of the scores.
+/// Ω (`overlaps`) and J (`passed`) of a mixture at equidistant angles arccos ρ, for one standard deviation of the
+/// scores.
 #[derive(Clone, Debug)]
 pub(crate) struct Routing {
     overlaps: Vec<f64>,
@@ -74,14 +75,15 @@ impl Routing {
     }
 }
 
-/// Interpolates between the two angles next to arccos ρ.
+/// Interpolates `values`, which are at equidistant angles arccos ρ, at the `correlation` ρ.
 fn at(values: &[f64], correlation: f64) -> f64 {
     let place = (-correlation.clamp(-1.0, 1.0).asin() + FRAC_PI_2) * (INTERVALS as f64 / PI);
     let below = (place as usize).min(INTERVALS - 1);
     (place - below as f64) * (values[below + 1] - values[below]) + values[below]
 }
 
-/// Returns a kernel times a function of the correlation of the tokens of `x`.
+/// Returns a kernel times a function of the correlation of the tokens of `x`; `values` has the function at equidistant
+/// angles.
 fn times(kernel: &Kernel, x: &Kernel, values: &[f64]) -> Kernel {
     let own = kernel.own.iter().map(|&own| own * values[0]).collect();
     let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, ends, product| at(values, correlation(ends, product))));

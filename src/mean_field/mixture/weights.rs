@@ -33,7 +33,7 @@ impl Weights {
                 *weight /= total;
             }
         }
-        // d(weight before normalisation)/d(its own score), over the weight.
+        // The derivative of ln weight with respect to its own score, before weights are divided by their sum.
         let alone: Vec<f64> = match mixture.weighting {
             Weighting::Softmax => vec![1.0; all.len()],
             Weighting::Sigmoid => all.iter().map(|weight| 1.0 - weight).collect(),
@@ -46,12 +46,12 @@ impl Weights {
         Self { chosen, alone, shared }
     }
 
-    /// Returns Σ w_i w'_i.
+    /// Returns Σ_i w_i w'_i over the experts, where w' are the weights of the `other` token.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
         self.chosen.iter().zip(&other.chosen).map(|(a, b)| a * b).sum()
     }
 
-    /// Returns Σ ∂w_i/∂score_j ∂w'_i/∂score'_j.
+    /// Returns Σ_ij ∂w_i/∂score_j ∂w'_i/∂score'_j, where w' and score' are of the `other` token.
     pub(crate) fn passed(&self, other: &Self) -> f64 {
         let together: f64 = self.shared.iter().zip(&other.shared).map(|(a, b)| a * b).sum();
         let row = |i: usize| {

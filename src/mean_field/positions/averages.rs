@@ -1,6 +1,6 @@
 //! Averages of a function of the distance.
 
-/// The sums of a function up to every distance.
+/// Cumulative sums of a function of the distance, from which averages over ranges of distances follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Averages(Vec<f64>);
 

@@ -26,7 +26,7 @@ use super::grading::Grading;
 use super::line::{Line, Measure, runs};
 use super::row::NodeRow;
 
-/// Rows of points.
+/// A chart of a sequence: the nodes, and a row of points for every node.
 #[derive(Debug)]
 pub(crate) struct Chart {
     /// The number of positions of the sequence.
@@ -48,10 +48,10 @@ pub(crate) struct Chart {
 }
 
 impl Chart {
-    /// Builds the chart of `length` positions, which some attention sees through these `windows`.
+    /// Builds the chart of `length` positions for attentions with these `windows`, which are numbers of positions.
     pub(crate) fn new(length: usize, grading: Grading, windows: &[usize]) -> Self {
         let windows: Vec<usize> = windows.iter().copied().filter(|&window| window < length).collect();
-        // These are the positions where a window is first full, and last.
+        // These are the first and the last position at which a window is full.
         let fixed: BTreeSet<usize> = windows.iter().flat_map(|&window| [window - 1, length - window]).collect();
         let half = grading.up_to(length / 2 + 1);
         let mirrored = half.iter().map(|&position| length - 1 - position);
@@ -105,7 +105,7 @@ impl Chart {
         self.lower.iter().map(|&place| (self.nodes()[self.points[place].0], self.points[place].1))
     }
 
-    /// Returns the weights for f(a, b), from the values at all points.
+    /// Returns the weights that give f(a, b) from the values of f at all points.
     pub(super) fn found(&self, a: usize, b: usize) -> Entries {
         let (below, distance) = (b <= a, a.abs_diff(b));
         let is_near = distance == 0 || 2 * distance < (a + 1).min(self.length - a);
@@ -230,7 +230,7 @@ impl Chart {
                 }
                 next = position + 1;
             }
-            // The node itself is of the upper side.
+            // The node itself belongs to the upper side.
             weights[row.above.start - start] -= 1.0;
             let places = row.places().zip(weights);
             places
@@ -239,7 +239,8 @@ impl Chart {
         }))
     }
 
-    /// The number of ordered pairs of different positions that every lower point represents, from the sums of rows.
+    /// The number of ordered pairs of different positions that every lower point represents, from the weights that
+    /// `row_sums` returns.
     pub(super) fn pairs(&self, row_sums: &Sparse) -> Vec<f64> {
         let mut pairs = vec![0.0; self.lower.len()];
         for (k, tokens) in self.tokens().into_iter().enumerate() {
@@ -248,8 +249,8 @@ impl Chart {
         pairs
     }
 
-    /// The nodes, with weights, whose values add up to the value of a function of one position at the second position
-    /// of every lower point.
+    /// The weights that give a function of one position at the second position of every lower point, from its values at
+    /// the nodes.
     pub(super) fn seconds(&self) -> Sparse {
         Sparse::new(self.lower.iter().map(|&place| {
             let Stencil { start, weights } = self.at[self.points[place].1];
@@ -262,7 +263,7 @@ impl Chart {
         self.full.times(lower).collect()
     }
 
-    /// Returns f(s, t) at all points, from f(t, s).
+    /// Returns f(s, t) at all points (t, s), from the values `all` of f(t, s) there.
     pub(crate) fn transposed(&self, all: &[f64]) -> Vec<f64> {
         self.transposition.times(all).collect()
     }

@@ -9,8 +9,8 @@ pub(super) struct Stencil {
     pub(super) weights: [f64; 4],
 }
 
-/// Returns the cubic at `x` between the points `cell` and `cell` + 1 of the coordinates `xs`. It does not reach across
-/// `breaks`.
+/// Returns the weights of the cubic at `x`, which is between the points `cell` and `cell` + 1 with coordinates `xs`.
+/// The cubic does not reach across `breaks`.
 pub(super) fn stencil(xs: &[f64], breaks: &[usize], cell: usize, x: f64) -> Stencil {
     let last = xs.len() - 1;
     let left = breaks.iter().copied().filter(|&at| at <= cell).max().unwrap_or(0);
@@ -26,7 +26,8 @@ pub(super) fn stencil(xs: &[f64], breaks: &[usize], cell: usize, x: f64) -> Sten
     Stencil { start, weights }
 }
 
-/// Returns the index of the last of these ascending positions that is at most `at`, but never of the very last.
+/// Returns the index of the last of these ascending positions that is at most `at`. If this is the very last position,
+/// returns the index before.
 pub(super) fn cell(positions: &[usize], at: usize) -> usize {
     let after = positions.partition_point(|&position| position <= at);
     after.saturating_sub(1).min(positions.len().saturating_sub(2))

@@ -11,7 +11,7 @@ use super::list::{FALL, List, NOTHING, Spec};
 pub(crate) struct Dense {
     /// The range of the list among all points.
     inputs: Range<usize>,
-    /// The weights of every input, output after output.
+    /// The weights of all inputs, for one output after the other.
     weights: Vec<f64>,
 }
 
@@ -38,7 +38,7 @@ impl TwoSided {
         self.of_rate.len() / self.powers[1]
     }
 
-    /// Returns the mean decay of a run on one side of t and on one side of c.
+    /// Returns the mean decay over a run that is on one side of t and on one side of c; `ends` are t and c.
     fn over(&self, ends: [usize; 2], Run { middle, half }: Run) -> f64 {
         let exponent =
             |b: usize| -> usize { ends.iter().zip(self.powers).map(|(end, power)| power * end.abs_diff(b)).sum() };
@@ -84,7 +84,7 @@ impl Dense {
         Self { inputs, weights }
     }
 
-    /// Returns the sums of a function.
+    /// Returns the sums of a function given at all points, or at all nodes.
     pub(super) fn of<'f>(&'f self, f: &'f [f64]) -> impl Iterator<Item = f64> + 'f {
         let f = &f[self.inputs.clone()];
         self.weights.chunks_exact(f.len()).map(|weights| f.iter().zip(weights).map(|(&f, &weight)| f * weight).sum())

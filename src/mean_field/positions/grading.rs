@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// The fineness of rows.
+/// The density of the positions and distances that are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grading {
     /// Number of distances and positions that are followed one by one.
     pub(crate) dense: usize,
-    /// Number of points per factor of two beyond.
+    /// Number of points per factor of two, beyond the dense ones.
     pub(crate) per_octave: usize,
 }
 
@@ -18,7 +18,7 @@ impl Grading {
     pub(crate) const FINER: Self = Self { dense: 12, per_octave: 6 };
     pub(crate) const FINEST: Self = Self { dense: 16, per_octave: 8 };
 
-    /// Follows every one of `length` positions.
+    /// Returns the grading that follows every one of `length` positions.
     pub(crate) fn all(length: usize) -> Self {
         Self { dense: length, per_octave: 1 }
     }
@@ -41,9 +41,9 @@ impl Grading {
         positions
     }
 
-    /// Returns distances that also resolve `windows`. Up to a few windows they are no further apart than a window over
-    /// `per_octave`, a quarter of it in the fine grading. Near the end of a window they are graded by the distance from
-    /// there.
+    /// Returns distances that also resolve `windows`. Up to a few times a window, neighbouring distances differ by at
+    /// most the window divided by `per_octave`, which is a quarter of the window in the fine grading. Near the end of a
+    /// window, distances are graded by their difference from this end.
     pub(super) fn distances(self, length: usize, windows: &[usize]) -> Vec<usize> {
         /// Distance, in units of the window, beyond which the window has no effect.
         const REACH: f64 = 6.0;

@@ -73,7 +73,8 @@ impl Grid {
         DMatrix::from_row_iterator(self.nodes.len(), self.tokens.len(), self.values.times(pairs))
     }
 
-    /// Returns the function at all pairs of nodes, from its `rows`; the diagonal is the limit from neighbouring tokens.
+    /// Returns a function at all pairs of nodes, from its `rows` at nodes and columns; the diagonal is the limit from
+    /// neighbouring tokens.
     pub(crate) fn at_nodes(&self, rows: &DMatrix<f64>) -> DMatrix<f64> {
         rows.select_columns(&self.nodes)
     }
@@ -84,7 +85,7 @@ impl Grid {
         rows
     }
 
-    /// Returns Σ_u f(t, u) h(u) as a matrix that acts on h at nodes.
+    /// Returns Σ_u f(t, u) h(u) as a matrix that acts on h at nodes, where `rows` is f at nodes and columns.
     pub(crate) fn operator(&self, rows: DMatrix<f64>) -> DMatrix<f64> {
         let weighted = self.times_tokens(rows);
         let mut operator = DMatrix::zeros(self.nodes.len(), self.nodes.len());

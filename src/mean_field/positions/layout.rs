@@ -61,7 +61,7 @@ impl Layout {
             .filter_map(|node| Some(attention(node)?.mask))
             .map(|mask| [mask.before, mask.after])
             .collect();
-        // Every group has at least two tokens.
+        // A group needs at least two tokens, so that a smaller first segment requires a chart.
         let is_placed = places(stream) || boundary.is_some_and(|first| first < 2.0);
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
             return Self { length, boundary, ids, chart: None };
@@ -80,7 +80,7 @@ impl Layout {
         matches!(self.ids, Repeats::Given(_))
     }
 
-    /// Returns true if some positions represent all, on a chart.
+    /// Returns true if there is a chart that follows only some positions, which represent all others.
     pub(crate) fn is_graded(&self) -> bool {
         self.chart.as_ref().is_some_and(|chart| chart.grading.dense < chart.length)
     }

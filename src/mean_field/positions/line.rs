@@ -34,7 +34,7 @@ impl Measure {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) positions: Vec<usize>,
-    /// The place of the first position, where lines follow each other in one list.
+    /// The place of the first position in the list that joins all lines, one after the other.
     pub(super) start: usize,
     measure: Measure,
     coordinates: Vec<f64>,
@@ -55,7 +55,7 @@ impl Line {
         Self { positions, start, measure, coordinates, breaks }
     }
 
-    /// Returns the cubic at `position`, with places where lines follow each other in one list.
+    /// Returns the weights of the cubic at `position`; the indices are places in the list that joins all lines.
     pub(super) fn stencil(&self, position: usize) -> Stencil {
         if self.positions.len() == 1 {
             return Stencil { start: self.start, weights: [1.0, 0.0, 0.0, 0.0] };
@@ -93,8 +93,8 @@ impl Run {
     }
 }
 
-/// Returns the runs in `first`..`end`. No function of a line has a break there except at the last position, which is a
-/// run of its own.
+/// Returns the runs into which `first`..`end` is split. Functions on a line have no break in this range except at its
+/// last position, which is a run of its own.
 pub(super) fn runs(first: usize, end: usize, longest: usize) -> impl Iterator<Item = Run> {
     const PARTS: usize = 16;
     let longest = (end.saturating_sub(first) / PARTS).min(longest);

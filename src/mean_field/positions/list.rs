@@ -12,10 +12,12 @@ pub(super) const FALL: f64 = 0.5;
 /// Decrease of ln weight beyond which weights are negligible.
 pub(super) const NOTHING: f64 = 45.0;
 
-/// The sum along the rows of a chart, or over nodes: functions of the positions t, b and c as in `sum.rs`.
+/// The functions that specify a sum along the rows of a chart, or over nodes. Their arguments are the positions t, b
+/// and c of `sum.rs`.
 pub(crate) struct Spec<'a> {
     pub(crate) range: &'a dyn Fn(usize, usize) -> RangeInclusive<usize>,
-    /// The weight of t and b, averaged over this number of positions on both sides of b.
+    /// The weight of the positions t and b, the first two arguments. It is averaged over b and as many positions on
+    /// either side of b as the third argument says.
     pub(crate) weight: &'a dyn Fn(usize, usize, usize) -> f64,
     pub(crate) scale: &'a dyn Fn(usize, usize) -> f64,
     pub(crate) decay: Decay<'a>,
@@ -51,7 +53,7 @@ pub(super) struct List<'a> {
 }
 
 impl List<'_> {
-    /// Returns Σ weight · cubic over `first`..`end`, which is in one cell, by runs of neighbours up to this length.
+    /// Returns Σ weight · cubic over `first`..`end`, which is in one cell, by runs of at most `longest` neighbours.
     pub(super) fn between(
         &self,
         first: usize,

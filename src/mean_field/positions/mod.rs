@@ -37,19 +37,19 @@ pub(crate) use self::sum::Sum;
 pub(crate) use self::taps::Taps;
 use super::few::Few;
 
-/// Nodes, points and classes.
+/// The nodes, points and classes of a sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
-    /// The chart of all positions, if every position counts; `None` for groups of tokens.
+    /// The chart of the positions if these differ; `None` for groups of exchangeable tokens.
     pub(crate) chart: Option<Arc<Chart>>,
     /// The number of tokens of a sequence.
     pub(crate) length: f64,
     /// The number of tokens that each node represents.
     pub(crate) tokens: Few<f64>,
-    /// The node that a point has as its first position.
+    /// The node at the first position of each point.
     pub(crate) first: Few<u32>,
-    /// The nodes, with weights, whose values add up to the value of a function of one position at the second position
-    /// of a point.
+    /// The weights that give a function of one position at the second position of each point, from its values at the
+    /// nodes.
     second: Sparse,
     /// The number of ordered pairs of tokens that each point represents.
     pub(crate) pairs: Few<f64>,
@@ -175,7 +175,7 @@ impl Positions {
         self.row_sums.times(pairs).collect()
     }
 
-    /// Returns the average over classes at every point.
+    /// Returns the average of `pair` over the classes, at every point.
     pub(crate) fn class_mean(&self, pair: impl Fn(usize) -> f64) -> Few<f64> {
         let share = |class: usize, point: usize| pair(self.class(class).start + point) * self.classes[class];
         (0..self.first.len()).map(|point| (0..self.classes.len()).map(|class| share(class, point)).sum()).collect()
@@ -186,8 +186,8 @@ impl Positions {
         self.tokens.iter().enumerate().map(|(node, &tokens)| own(node) * tokens).sum()
     }
 
-    /// Returns the probabilities that two and that three tokens have the same id, on average, and their values in a few
-    /// sequences that represent all, with weights. They are 0 if pairs with the same id are not a class.
+    /// Returns the probabilities that two and that three tokens have the same id: first on average, then in a few
+    /// representative sequences, each with its weight. All are 0 if pairs with the same id are not a class.
     pub(crate) fn shares(&self) -> (Shares, Vec<(f64, Shares)>) {
         match &self.repetition {
             Some(repetition) => (repetition.shares(), repetition.draws(self.length)),
@@ -195,8 +195,8 @@ impl Positions {
         }
     }
 
-    /// Returns the sum over all ordered pairs of different tokens as if all were of one class, from the values at its
-    /// points.
+    /// Returns the sum over all ordered pairs of different tokens as if all pairs were in one class; `pair` has the
+    /// values at the points of this class.
     pub(crate) fn sum_points(&self, pair: impl Fn(usize) -> f64) -> f64 {
         self.pairs.iter().enumerate().map(|(point, &pairs)| pair(point) * pairs).sum()
     }

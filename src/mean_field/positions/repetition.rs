@@ -83,7 +83,7 @@ impl Repetition {
             Law::Power(law) => [law.vocab_size as u64, law.exponent.to_bits()],
             Law::Given(counts, length) => {
                 let hash = FixedState::with_seed(*length as u64).hash_one(counts);
-                // No exponent.
+                // No power law has this exponent.
                 [hash, f64::NAN.to_bits()]
             }
         }
@@ -205,7 +205,7 @@ impl Classes {
         const EXACT: f64 = 4.0;
         /// Classes per factor of e in larger numbers of tokens.
         const FINENESS: f64 = 3.0;
-        /// Expected number of ids below which they are left out.
+        /// Ids are left out if their expected number is below this.
         const NONE: f64 = 1e-9;
         let class = if tokens <= EXACT { tokens as usize } else { 100 + (tokens.ln() * FINENESS) as usize };
         if ids > NONE {

@@ -46,7 +46,7 @@ impl NodeRow {
         self.below.positions.iter().chain(&self.above.positions).copied()
     }
 
-    /// The places of its points among all points.
+    /// The places of the points of this row among all points of the chart.
     pub(super) fn places(&self) -> Range<usize> {
         self.below.start..self.above.start + self.above.positions.len()
     }
@@ -56,8 +56,8 @@ impl NodeRow {
         self.above.start - 1
     }
 
-    /// Returns the cubic at `position`. Its indices count all points of the chart. The node itself belongs to the
-    /// upper side.
+    /// Returns the weights of the cubic at `position`. The indices count all points of the chart. The node itself
+    /// belongs to the upper side.
     pub(super) fn stencil(&self, position: usize) -> Stencil {
         if position < self.node { self.below.stencil(position) } else { self.above.stencil(position) }
     }

@@ -32,7 +32,8 @@ impl Positions {
         self.own_at(others, own, |at| at.checked_sub(1))
     }
 
-    /// Returns a function of two positions at the points of `others`, which has another token before these.
+    /// Returns a function of two positions at the points of `others`, which has another token before these; it is 0 at
+    /// pairs with this token.
     pub(crate) fn pairs_behind(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| at.checked_sub(1))
     }

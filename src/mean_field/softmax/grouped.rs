@@ -22,15 +22,16 @@
 use super::integrals::{moments, normal_nodes};
 use crate::mean_field::positions::Counts;
 
-/// Step in ln t, and in common scores where they vary enough. The trapezoidal rule is off by e^(−π²/step). In long rows
-/// D is a small part of the integral.
+/// Step of the trapezoidal rule in ln t, and in common scores if these vary enough. The error of the rule is
+/// e^(−π²/step), and D is only a small part of the integral in long rows.
 const STEP: f64 = 0.45;
-/// ln of a product of M_0 below which contributions are negligible; it only falls with t.
+/// Contributions are negligible where ln of the product of M_0 is below this number. The product only falls with t.
 const NOTHING: f64 = -45.0;
-/// Half-width of common scores, in standard deviations.
+/// Half-width of the integration over common scores, in standard deviations.
 const REACH: f64 = 7.0;
 
-/// Overlaps of a row of groups; pairs of numbers are for keys with the likeness φ and for single keys.
+/// Overlaps of a row of groups. In a pair of numbers, the first is for keys with the likeness φ, the second for single
+/// keys.
 pub(super) struct Overlaps {
     pub(super) squares: [f64; 2],
     pub(super) mean: f64,
@@ -89,7 +90,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
     sums.overlaps(groups, likeness)
 }
 
-/// Returns e^z and the weights of z ~ N(0, std²).
+/// Returns e^z and the weight of every node of the integration over z ~ N(0, std²).
 fn scores(std: f64) -> Vec<(f64, f64)> {
     normal_nodes((0.7 / std).min(0.8)).into_iter().map(|(z, weight)| ((std * z).exp(), weight)).collect()
 }
@@ -175,9 +176,9 @@ impl Group {
 struct Sums {
     squares: [f64; 2],
     passed: [f64; 2],
-    /// E G, E G² and E Q of every group.
+    /// E G, E G² and E Q of a group, per size of groups.
     each: Vec<[f64; 3]>,
-    /// E GG' of every two groups.
+    /// E GG' of two groups, per pair of sizes.
     together: Vec<f64>,
 }
 

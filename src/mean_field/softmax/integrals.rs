@@ -10,7 +10,7 @@ pub(super) fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
     let mut moments = [0.0; 5];
     for &(exponential, weight) in scores {
         let y = t * exponential;
-        // For larger y, e^{−y} has underflowed and y^k with it.
+        // For larger y, e^{−y} underflows, and y^k e^{−y} is negligible.
         if y < 700.0 {
             let mut term = weight * (-y).exp();
             for moment in &mut moments {
@@ -22,7 +22,7 @@ pub(super) fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
     moments
 }
 
-/// Returns the nodes x and weights of E f(x), x ~ N(0, 1).
+/// Returns the nodes x and the weights of the trapezoidal rule with this step for E f(x), x ~ N(0, 1).
 pub(crate) fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
     let half = (REACH / step).ceil() as i32;
     (-half..=half).map(|i| step * f64::from(i)).map(|x| (x, step * (-0.5 * x * x).exp() / (2.0 * PI).sqrt())).collect()

@@ -66,17 +66,17 @@ pub(crate) struct SoftmaxRow {
     first: f64,
     /// g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n)).
     third: f64,
-    /// p and q.
+    /// The powers p and q, for pairs of this row with a longer row.
     powers: [f64; 2],
 }
 
 impl SoftmaxRow {
-    /// A row of scores that hardly differ.
+    /// Returns a row of `keys` scores that hardly differ, for which all factors are 1.
     pub(crate) fn flat(keys: f64) -> Self {
         Self::of(keys, 1.0)
     }
 
-    /// A row of equal scores, whose differences are rounding errors.
+    /// Returns a row of `keys` equal scores. All factors are 0, because any differences of scores are rounding errors.
     pub(crate) fn constant(keys: f64) -> Self {
         Self::of(keys, 0.0)
     }
@@ -97,14 +97,15 @@ impl SoftmaxRow {
         }
     }
 
-    /// Returns Σ E A² over its value for equal scores.
+    /// Returns Σ E A² divided by its value for equal scores.
     pub(crate) fn sharper(&self) -> f64 {
         self.single_key[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
     }
 
     /// Returns σ(ρ) and τ(ρ) of two rows.
     pub(crate) fn with(&self, other: &Self, correlation: f64) -> [f64; 2] {
-        /// Smallest power k of the remainder: a series with non-negative terms, whose next term has k = 3.
+        /// Smallest power k of the remainder. The remainder is a series with non-negative terms, of which the first has
+        /// k = 3.
         const LEAST_POWER: f64 = 3.0;
         let [first, second] = [self.first * other.first, self.second(other)];
         let [squares, passed] = self.equal(other);

@@ -11,10 +11,11 @@ use crate::mean_field::positions::{Counts, Repetition};
 
 /// Steps of ln n, ln w and φ between two nodes.
 const STEPS: [f64; 3] = [2.0 * std::f64::consts::LN_2, std::f64::consts::LN_2, 0.25];
-/// Ends of ln n and ln w. One key has one id; below the smallest w the logarithms of factors are proportional to w.
+/// Ends of the grid in ln n and ln w. At n = 1 no id repeats, and below the smallest w the logarithms of factors are
+/// proportional to w.
 const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-2.0 * std::f64::consts::LN_2, 4.2]];
 
-/// The logarithms of the factors, over w/(1 + w).
+/// The logarithms of the factors, divided by w/(1 + w).
 type Factors = [f64; 6];
 /// A law of ids and a node of the grid.
 type Place = ([u64; 2], [i32; 3]);
@@ -26,7 +27,7 @@ static COUNTS: LazyLock<Mutex<HashMap<Keys, Arc<Counts>>>> = LazyLock::new(Mutex
 
 impl SoftmaxRow {
     /// Returns this row with the factors for repeated ids. The row has `keys` keys with this total score `variance`;
-    /// `likeness` is φ, for two keys with the same id.
+    /// `likeness` is φ, the correlation of two keys with the same id.
     pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: f64, likeness: f64) -> Self {
         let [n, w] = [keys.ln(), variance.ln()];
         let [n, w] = [(n, ENDS[0], STEPS[0]), (w, ENDS[1], STEPS[1])].map(|(of, [low, high], step)| {
@@ -81,7 +82,7 @@ fn factors(repetition: &Repetition, at: [i32; 3]) -> Factors {
     integrated(&counts(repetition, n.round() as usize), w, STEPS[2] * f64::from(at[2]))
 }
 
-/// Returns the mean number of ids for each number of keys, in a row of `length` keys.
+/// Returns the mean number of ids in a row of `length` keys, for each number of keys per id.
 fn counts(repetition: &Repetition, length: usize) -> Arc<Counts> {
     let mut known = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let counts = known.entry((repetition.law(), length)).or_insert_with(|| Arc::new(repetition.counts(length)));

@@ -1,5 +1,5 @@
-//! Factors of rows on a grid of (ln n, ln w), interpolated with continuous first derivatives. The binary contains the
-//! factors at the nodes, which depend on nothing else.
+//! Factors of rows on a grid of (ln n, ln w), interpolated with continuous first derivatives. The compiled program
+//! contains the factors at the nodes, because they depend on nothing else.
 //!
 //! `SIGPROP_NODES=write cargo test --release nodes_are_those_of_the_integrals` writes `nodes.bin` anew: for every ln n
 //! and every ln w six numbers of 64 bits, little-endian.
@@ -11,8 +11,8 @@ use super::SoftmaxRow;
 
 /// Steps of ln n and ln w between two nodes.
 pub(super) const STEPS: [f64; 2] = [0.5, 0.5];
-/// Ends of ln n and ln w. Below the smallest w scores do not differ. Above the largest, one key has all the weight
-/// except where others are as large. At n = 1 no scores differ.
+/// Ends of the grid in ln n and ln w. Below the smallest w, scores hardly differ. Above the largest w, one key has all
+/// the weight of a row, unless other scores are equally large. At n = 1 there is no other score.
 const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 
 /// ln of σ(1), τ(1), f and g of a row, and the powers p and q.
@@ -77,9 +77,9 @@ impl SoftmaxRow {
     }
 }
 
-/// Returns the index of the first of six nodes around `x`, and their weights. They blend linearly the two quartics
-/// through the five nodes around each end of a cell. Both quartics have the values of both ends, so that the derivative
-/// at a node is the derivative of its quartic from both sides.
+/// Returns the index of the first of six nodes around `x`, and the weights of the six. The interpolation blends two
+/// quartics linearly, one through the five nodes around each end of a cell. Both quartics are exact at both ends, so
+/// that the derivative at a node is the derivative of its quartic from both sides.
 fn smooth(x: f64) -> (i32, [f64; 6]) {
     let cell = x.floor();
     let x = x - cell;
@@ -92,7 +92,7 @@ fn smooth(x: f64) -> (i32, [f64; 6]) {
     (cell as i32 - 2, weights)
 }
 
-/// Returns Lagrange's weights of the nodes −2, −1, 0, 1, 2.
+/// Returns Lagrange's weights of the nodes −2, −1, 0, 1, 2 for the quartic at `x`.
 fn quartic(x: f64) -> [f64; 5] {
     let [one, four] = [x * x - 1.0, x * x - 4.0];
     [
@@ -104,8 +104,8 @@ fn quartic(x: f64) -> [f64; 5] {
     ]
 }
 
-/// Returns the index of the first of the four nodes of a cubic around the cell that begins at `cell`, and their
-/// weights.
+/// Returns the cubic at `x` through the four nodes around the cell that begins at `cell`: the index of the first node,
+/// and the weights of the four.
 pub(crate) fn cubic_of(cell: f64, x: f64) -> (i32, [f64; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];

@@ -18,8 +18,9 @@ use crate::mean_field::positions::{Grid, Shares};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aligned {
     length: f64,
-    /// Sums over one token, and over two different tokens of each class of pairs.
+    /// The sum over triples in which all three tokens are the same.
     own: f64,
+    /// Sums over triples of two different tokens, for each class of pairs.
     pairs: [f64; 2],
     /// Sums over three different tokens: with equal ids, with exactly two equal ids, with different ids.
     triples: [f64; 3],
@@ -52,7 +53,7 @@ impl Aligned {
         Self { length: positions.length, own, pairs, triples }
     }
 
-    /// Returns the number for ids that repeat with these probabilities.
+    /// Returns E_s Σ_tu Γ_tu K_ts K_us for ids that repeat with these probabilities.
     pub(super) fn at(&self, ids: Shares) -> f64 {
         let [others, same] = ids.classes();
         let weights = [ids.triple, ids.one_pair(), others - 2.0 * ids.one_pair()];
@@ -112,8 +113,9 @@ impl<'k> Matrices<'k> {
 
 /// The kernel of two different tokens of one class, as matrices.
 struct Rows {
-    /// Values at nodes and columns, and at pairs of nodes.
+    /// Values at all nodes and columns.
     columns: DMatrix<f64>,
+    /// Values at all pairs of nodes.
     nodes: DMatrix<f64>,
     /// The matrix of Σ_t K_st h_t over the tokens t other than s, acting on h at nodes.
     operator: DMatrix<f64>,
@@ -129,7 +131,8 @@ impl Rows {
         Self { columns, nodes, operator }
     }
 
-    /// Returns Σ_u of this kernel at (t, u) times the other at (s, u), over the tokens u other than t and s.
+    /// Returns Σ_u of this kernel at (t, u) times `other` at (s, u), over the tokens u other than t and s, for all
+    /// pairs of nodes t and s.
     fn contracted(&self, other: &Self, grid: &Grid) -> DMatrix<f64> {
         let mut sum = grid.times_tokens(self.columns.clone()) * other.columns.transpose();
         let count = sum.nrows();

@@ -49,7 +49,7 @@ pub(crate) struct Steps {
 pub(crate) struct FiniteWidth {
     pub(crate) signal: Shift,
     pub(crate) gradient: Shift,
-    /// γ − 1/n.
+    /// γ − 1/n, where γ is the variance of the product of two differences of tokens (see the header).
     pub(crate) concentration: f64,
     /// The correction to ln E dW².
     pub(crate) weights: f64,
@@ -90,7 +90,7 @@ impl Steps {
         Self::of_kernels(linear, [&x, &finite.gradient.applied(&gradient.kernel)], ln_collected, finite.concentration)
     }
 
-    /// Returns the steps from both kernels, ln E dW², and γ − 1/n.
+    /// Returns the steps from the kernels of the input and of the gradient, from ln E dW² and from γ − 1/n.
     fn of_kernels(linear: &Linear, [x, gradient]: [&Kernel; 2], ln_collected: f64, concentration: f64) -> Self {
         let (width, positions) = (linear.fan_in as f64, &x.positions);
         let ln_level = (positions.sum(|node| x.own[node]) / positions.length).ln() + x.ln_unit;

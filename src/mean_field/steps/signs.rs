@@ -43,7 +43,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns the part, limited to `all`.
+    /// Returns this part, with both numbers at most as large as those of `all`.
     fn within(self, all: Self) -> Self {
         Self { collected: self.collected.min(all.collected), aligned: self.aligned.min(all.aligned) }
     }
@@ -89,7 +89,7 @@ fn ratio(all: Part, first: Part) -> f64 {
 
 /// Returns φ = E z²/(z² + u).
 fn first_share(u: f64) -> f64 {
-    /// Beyond this, the asymptotic series is accurate to 1e-4.
+    /// For u above this number, the asymptotic series is accurate to 1e-4.
     const LARGE: f64 = 60.0;
     if u > LARGE {
         let v = u.recip();
@@ -104,7 +104,7 @@ fn mean_root(s: f64) -> f64 {
     gaussian_nodes(0.0, 1.0).iter().map(|(z, weight)| weight * (s * z * z + 1.0 - s).sqrt()).sum()
 }
 
-/// Returns the part in the direction of the largest eigenvalue of Γ K; zero without a gradient.
+/// Returns the part in the direction h of the eigenvector of Γ K with the largest eigenvalue; zero without a gradient.
 fn largest(x: &Matrices<'_>, gradient: &Matrices<'_>, ids: Shares) -> Part {
     let [k, g] = [x, gradient].map(|matrices| matrices.operator(ids));
     let positions = &x.kernel.positions;

@@ -42,7 +42,7 @@ pub(super) enum Joined {
 /// The effects of the forks of a fan.
 #[derive(Default)]
 pub(super) struct Forked {
-    /// The covariance that the entries of the common input added before the fork, if they added any.
+    /// The covariance that the entries of the common input added before the fork; `None` if they added nothing.
     drawn: Option<Matrix>,
     copied: Vec<usize>,
     memory: Option<Memory>,

@@ -87,7 +87,8 @@ pub(super) enum Kept {
 pub(super) struct Walk {
     leading: mean_field::Walk,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
-    /// The expansion of the current stream, the stream's name, and the other streams in order.
+    /// The expansion of the current stream. `stream` is the name of this stream, and `away` are the other streams in
+    /// order.
     pub(super) expansion: Expansion,
     stream: String,
     away: Vec<Away>,
@@ -145,8 +146,8 @@ impl Walk {
         Signal::new(leading, start, 0)
     }
 
-    /// Returns E x² of a signal, averaged over positions. Where it differs between networks by a factor, the value at
-    /// infinite width is used.
+    /// Returns E x² of a signal, averaged over positions. Where |x|² varies too much between networks for an expansion,
+    /// the value at infinite width is used.
     pub(super) fn second_moment(&self, signal: &Signal) -> f64 {
         let variance = self.expansion.fluctuations().of(signal.slot)[(U_A, U_A)];
         let finite =
@@ -209,7 +210,7 @@ impl Walk {
         (Signal::new(leading, stream, y.slot), Kept::Biased(Box::new(kept), Some(Box::new(applied))))
     }
 
-    /// Gives up the expansion where numbers are not finite.
+    /// Gives up the expansion if one of these numbers of a site is not finite.
     fn follow(&mut self, at: &Site, numbers: [f64; 2]) {
         if numbers.iter().any(|number| !number.is_finite()) {
             self.largest = (f64::NAN, at.path().to_owned());

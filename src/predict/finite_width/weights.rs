@@ -24,7 +24,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// Returns the average with another one, which has this `share`.
+    /// Returns the average of these corrections and `other`, which has this `share`.
     pub(super) fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |one: f64, other: f64| one + share * (other - one);
         Self {
@@ -42,7 +42,8 @@ pub(super) struct Beyond {
     pub(super) pair: f64,
 }
 
-/// Returns the sums of products over single tokens and over pairs.
+/// Returns sums over tokens of |g_a|²|x_a|² and over pairs of tokens of g_a·g_b x_a·x_b; without the factors x if `x`
+/// is `None`.
 fn sums(gradient: &Kernel, x: Option<&Kernel>) -> [f64; 2] {
     let positions = &gradient.positions;
     let own = positions.sum(|node| gradient.own[node] * x.map_or(1.0, |x| x.own[node]));
@@ -161,7 +162,7 @@ impl Walk {
     }
 
     /// Returns the correction to ln E |g_a|², the cosine of the gradients of two tokens, and the variance of ln mean
-    /// |g_a|².
+    /// |g_a|². The variance is `None` where the backward pass through the stream has not begun.
     pub(super) fn observed_gradient(
         &self,
         gradient: &Gradient,

@@ -19,7 +19,7 @@ impl Block<'_> {
         self.attended("attention", self.heads())
     }
 
-    /// The cross-attention branch, which reads a memory of this width, without the norm of its input.
+    /// The cross-attention branch, without the norm of its input. It reads a memory of width `memory_width`.
     pub(super) fn cross_attention(&self, memory_width: usize) -> Vec<Node> {
         let states = self.states(&format!("{CROSS_ATTENTION}.heads"), memory_width, None);
         let heads = Attention { memory: Some(0), ..self.softmax(states) };
@@ -41,14 +41,15 @@ impl Block<'_> {
         Node::new("heads", Op::Attention(heads))
     }
 
-    /// The factor on scores that results from the factor m on the rotated features of queries and keys. It is m² if all
-    /// features are rotated, else the root of their mean square, (2n m⁴ + d − 2n)/d for n frequencies and d features.
+    /// The factor on scores that has the same effect as the factor m on the rotated features of queries and keys. It is
+    /// m² if all features are rotated. Otherwise it is the root of the mean square of m² (rotated features) and 1
+    /// (others), (2n m⁴ + d − 2n)/d for n frequencies and d features.
     fn score_factor(&self, rotary: Option<&Rotary>) -> f64 {
         let share = rotary.map_or(0.0, |rotary| 2.0 * rotary.frequencies.len() as f64 / rotary.d_head as f64);
         (share * self.rotary_scale().powi(4) + 1.0 - share).sqrt()
     }
 
-    /// Attention to all tokens of the same sequence.
+    /// The attention of the heads to all tokens of the same sequence, with the given `states`.
     fn softmax(&self, states: States) -> Attention {
         let architecture = self.blocks.architecture;
         let by_layer = if architecture.attention_scale_by_layer { 1.0 / (self.index + 1) as f64 } else { 1.0 };
@@ -110,8 +111,8 @@ impl Block<'_> {
         Some(Node::apply(name, Component::Norm(Norm { groups, ..norm })))
     }
 
-    /// The chains of multi-head latent attention. Keys and values have one latent: the two chains that compute it share
-    /// weights.
+    /// The chains of multi-head latent attention. Keys and values have a common latent: it is computed in both chains,
+    /// with shared weights.
     fn latent_states(&self, path: &str, latent: Latent, rotary: Option<&Rotary>) -> States {
         let architecture = self.blocks.architecture;
         let (width, heads) = (architecture.d_model, architecture.n_heads);

@@ -1,7 +1,8 @@
 //! Positions of numbers on an axis, and the numbers written next to it.
 //!
-//! An axis of sizes (variances) is logarithmic if the largest is more than ten times the smallest, or if they leave
-//! f64. All other axes are linear and include zero: axes of correlations, and of sizes that hardly change.
+//! An axis of sizes (variances) is logarithmic if the largest is more than ten times the smallest, or if sizes come
+//! near the limits of f64. All other axes are linear and include zero: axes of correlations, and of sizes that hardly
+//! change.
 
 use std::f64::consts::LN_10;
 
@@ -9,19 +10,20 @@ use sigprop_stack::Number;
 
 use crate::numerals::short;
 
-/// The largest ratio of sizes on a linear axis.
+/// The largest ratio of the largest to the smallest size on a linear axis.
 const LARGEST_LINEAR_RATIO: f64 = 10.0;
 
-/// The largest power of ten of a size on a linear axis.
+/// The largest |log₁₀| of a size on a linear axis.
 const LARGEST_LINEAR_EXPONENT: f64 = 300.0;
 
-/// The smallest range of an axis of correlations, so that smaller ones are shown as nearly zero.
+/// The smallest upper end of an axis of correlations. It keeps much smaller correlations visibly near zero.
 const NOTABLE_CORRELATION: f64 = 0.1;
 
 /// The approximate number of ticks of an axis.
 const TICKS: f64 = 6.0;
 
-/// The share of a step by which numbers may lie beyond the end of an axis, as a correlation of −0.001 does.
+/// The part of a step between ticks by which numbers may lie beyond the end of an axis. A correlation of −0.001, for
+/// example, does not extend an axis that begins at zero.
 const OVERHANG: f64 = 0.15;
 
 /// The kind of the numbers on an axis.
@@ -72,14 +74,14 @@ impl Axis {
         Self::linear(low, high)
     }
 
-    /// Returns the axis of blocks passed, from 0 to `blocks`.
+    /// Returns the axis of depth: the number of blocks passed, from 0 to `blocks`.
     pub(crate) fn depth(blocks: f64) -> Self {
         let high = blocks.max(1.0);
         let step = nice(high / TICKS).max(1.0);
         Self { is_log: false, low: 0.0, high, ticks: Vec::new() }.with_ticks(step, short)
     }
 
-    /// Returns the axis from exactly `low` to `high`, which are positive if it is logarithmic.
+    /// Returns the axis from exactly `low` to `high`. A logarithmic axis needs positive ends.
     pub(crate) fn exact([low, high]: [f64; 2], is_log: bool) -> Self {
         if is_log {
             return Self::log_within(low.log10(), high.log10(), 0.0);
@@ -101,7 +103,7 @@ impl Axis {
         Self::log_within(low, high, padding)
     }
 
-    /// Returns the logarithmic axis with `padding` at both ends.
+    /// Returns the logarithmic axis from log₁₀ `low` to log₁₀ `high`, extended by `padding` at both ends.
     fn log_within(low: f64, high: f64, padding: f64) -> Self {
         let axis = Self { is_log: true, low: low - padding, high: high + padding, ticks: Vec::new() };
         if high - low > 3.0 {
@@ -151,7 +153,7 @@ fn log10(number: &Number) -> Option<f64> {
     (number.value().is_sign_positive() && !number.is_zero() && number.is_finite()).then(|| number.ln_abs() / LN_10)
 }
 
-/// Returns the next of …, 1, 2, 5, 10, 20, 50, … from `step` on.
+/// Returns the smallest of the numbers …, 1, 2, 5, 10, 20, 50, … that is not below `step`.
 fn nice(step: f64) -> f64 {
     let decade = 10f64.powf(step.log10().floor());
     let digits = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade);

@@ -11,9 +11,9 @@ pub(crate) struct Curve {
     pub(crate) style: Style,
     /// Name of the curve, shown as a tooltip.
     pub(crate) name: String,
-    /// Blocks passed, and the number there.
+    /// The vertices: the number of blocks passed, and the value there.
     pub(crate) vertices: Vec<(f64, Number)>,
-    /// Blocks passed, and the interval in which one network is expected.
+    /// The band: the number of blocks passed, and the interval in which a single initialisation is expected there.
     pub(crate) band: Vec<(f64, [Number; 2])>,
     pub(crate) points: Vec<Point>,
     pub(crate) marks: Vec<Mark>,
@@ -23,7 +23,7 @@ pub(crate) struct Curve {
 pub(crate) struct Point {
     pub(crate) depth: f64,
     pub(crate) value: Number,
-    /// The interval of 95 %, if the standard error is known.
+    /// The 95 % interval; `None` if the standard error is not known.
     pub(crate) bar: Option<[Number; 2]>,
 }
 
@@ -54,8 +54,8 @@ impl Point {
     }
 }
 
-/// Returns the interval of 95 %: two standard errors to each side as for a normal distribution, more if replicates are
-/// few.
+/// Returns the 95 % interval of an observed number: two standard errors to each side, or more if replicates are few
+/// (Student's t). `None` if the standard error is not known.
 fn bar(seen: &Comparison, sense: Sense) -> Option<[Number; 2]> {
     let error = std_error(seen).filter(Number::is_finite)?;
     let value = seen.observed;

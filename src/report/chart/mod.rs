@@ -32,7 +32,8 @@ pub(super) use style::Style;
 /// The largest number of bands in a panel; more would hide each other.
 pub(super) const MAX_BANDS: usize = 3;
 
-/// The title and quantity of each panel, with the quantity that measures how far one network fluctuates.
+/// The panels: title, quantity, the standard deviation of its logarithm between initialisations (`None` without a
+/// band), and the kind of axis.
 const PANELS: [(&str, Quantity, Option<Quantity>, Sense); 4] = [
     ("forward: variance", Quantity::Variance, Some(Quantity::LnVarianceStd), Sense::Size),
     ("backward: variance of the gradient", Quantity::GradVariance, Some(Quantity::LnGradVarianceStd), Sense::Size),
@@ -66,8 +67,8 @@ impl Chart {
         Self::new(&streams(prediction, shape), &observed)
     }
 
-    /// Returns the chart of the schemes that are defined for a network, each by the stream that the gradient goes
-    /// through.
+    /// Returns the chart of the schemes that are defined for a network. Each scheme has one curve, for the stream that
+    /// the gradient goes through.
     pub(super) fn of_comparison(candidates: &[Candidate]) -> Self {
         let defined = candidates.iter().filter_map(|candidate| Some((candidate, candidate.outcome.as_ref().ok()?)));
         let streams: Vec<Stream> = defined
@@ -108,7 +109,7 @@ impl Chart {
 }
 
 impl Panel {
-    /// Returns true if there is room for bands.
+    /// Returns true if the panel has so few curves that their bands do not hide each other.
     pub(super) fn shows_bands(&self) -> bool {
         self.curves.len() <= MAX_BANDS
     }
@@ -126,7 +127,7 @@ type Observed<'c> = HashMap<(&'c str, Compared), &'c Comparison>;
 struct Stream<'t> {
     name: String,
     rows: Vec<&'t SiteRow>,
-    /// Names of float formats, and the layer at which they overflow.
+    /// Names of float formats that the stream overflows, each with the first layer where it does.
     overflows: Vec<(String, i64)>,
 }
 

@@ -9,7 +9,7 @@ const BLANK: u32 = 0x2800;
 /// A grid of characters that curves are drawn on.
 pub(super) struct Canvas {
     ink: Ink,
-    /// The sum of the dots that are set, per character.
+    /// The sum of the values of the dots that are set, by row and column of the character.
     cells: Vec<Vec<u32>>,
     /// Observed points, by row and column.
     points: Vec<(usize, usize)>,
@@ -20,7 +20,7 @@ impl Canvas {
         Self { ink, cells: vec![vec![0; columns]; rows], points: Vec::new() }
     }
 
-    /// Draws a line through `places`, which are shares of width and height from the lower left.
+    /// Draws a line through `places`, given as shares of the width and height of the canvas from its lower left corner.
     pub(super) fn curve(&mut self, places: &[(f64, f64)]) {
         let dots: Vec<(f64, f64)> = places.iter().map(|place| self.dot(*place)).collect();
         if let [(x, y)] = dots[..] {

@@ -16,7 +16,8 @@ const ROWS: usize = 8;
 const LABELS: usize = 9;
 /// Columns between two panels.
 const GAP: usize = 2;
-/// The smallest width of panels side by side, the length of the longest title; narrower panels go below each other.
+/// The smallest width, in columns, of panels that are placed side by side: the length of the longest title. Narrower
+/// panels are placed one below the other.
 const BESIDE: usize = 39;
 /// The smallest width of a panel.
 const NARROWEST: usize = 24;
@@ -106,13 +107,14 @@ fn block(panel: &Panel, curve: &Curve, depth: &Axis, ink: Ink, width: usize) -> 
     lines
 }
 
-/// Returns the axis of one curve, without its band, which is not drawn.
+/// Returns the axis of the values of one curve. The band is ignored, because it is not drawn.
 fn curve_axis(panel: &Panel, curve: &Curve) -> Axis {
     let points = curve.points.iter().map(|point| point.value);
     Axis::of(panel.sense, curve.vertices.iter().map(|(_, value)| *value).chain(points))
 }
 
-/// Returns the label next to each row, from the top. Labels have at least one free row between them.
+/// Returns the label next to each row, from the top; most rows have none. Labels have at least one free row between
+/// them.
 fn labels(axis: &Axis, ink: Ink) -> Vec<String> {
     let mut labels = vec![String::new(); ROWS];
     for tick in axis.ticks.iter().filter(|tick| (0.0..=1.0).contains(&tick.share)) {
@@ -127,7 +129,7 @@ fn labels(axis: &Axis, ink: Ink) -> Vec<String> {
     labels
 }
 
-/// Formats `2·10⁻¹²` as `2e-12`.
+/// Returns a label in ASCII: `2·10⁻¹²` as `2e-12`.
 fn ascii(label: &str) -> String {
     let Some(start) = label.find(|sign| "⁻⁰¹²³⁴⁵⁶⁷⁸⁹".contains(sign)) else {
         return label.to_owned();

@@ -76,7 +76,8 @@ struct StyleData {
     outline: &'static str,
 }
 
-/// Numbers are coordinates of the axis: log₁₀ on a logarithmic one, rounded to more digits than anybody reads.
+/// A panel. Its numbers are coordinates on its axis (log₁₀ if the axis is logarithmic), rounded to more digits than a
+/// reader can see.
 #[derive(Serialize)]
 struct PanelData {
     title: &'static str,
@@ -89,9 +90,10 @@ struct PanelData {
 #[derive(Serialize)]
 struct CurveData {
     vertices: Vec<(f64, f64)>,
-    /// Depth, and both ends of the band.
+    /// The band: depth, lower end, upper end.
     band: Vec<(f64, f64, f64)>,
-    /// Depth, number and both ends of the bar. An end is null if there is no bar, or if it has no logarithm.
+    /// The observed points: depth, number, lower and upper end of the bar. An end is null if there is no bar, or if the
+    /// axis is logarithmic and the end is not positive.
     points: Vec<(f64, f64, Option<f64>, Option<f64>)>,
     marks: Vec<MarkData>,
 }

@@ -123,7 +123,7 @@ pub fn comparison_html(origin: &Origin, candidates: &[Candidate], out: &mut dyn 
     page.write(out)
 }
 
-/// Returns everything that decides the result, and the result, as downloads.
+/// Returns the downloads of a report: the command with its settings and seed, the `result`, and the networks.
 fn downloads(origin: &Origin, result: Download) -> io::Result<Vec<Download>> {
     let run = RunJson {
         schema_version: super::SCHEMA_VERSION,

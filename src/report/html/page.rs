@@ -37,8 +37,8 @@ pub(super) struct Judgement<'a> {
     pub(super) caveats: Vec<&'a Caveat>,
 }
 
-/// A JSON document that a reader can save. It is compressed: networks repeat themselves, so a page becomes several
-/// times smaller.
+/// A JSON document that a reader can save. It is compressed, because the JSON of a network is repetitive: this makes a
+/// page several times smaller.
 pub(super) struct Download {
     name: &'static str,
     packed: String,

@@ -12,18 +12,19 @@ use svg2pdf::{ConversionOptions, PageOptions};
 
 use super::Picture;
 
-/// The font: letters of Latin, Greek and Cyrillic, digits and signs. They are as wide as in Arial, for which pictures
-/// have room.
+/// The font: Latin, Greek and Cyrillic letters, digits and signs. Its letters are as wide as those of Arial, for which
+/// pictures leave room.
 const FONT: &[u8] = include_bytes!("../../../data/fonts/arimo.ttf");
 const FAMILY: &str = "Arimo";
 
 /// Pixels of a PNG per pixel of the SVG, so that it is sharp on today's displays.
 const SCALE: f32 = 2.0;
 
-/// The longest side in pixels of the SVG: ten times the side of a screen, and 200 inches, the longest of PDF.
+/// The longest allowed side, in pixels of the SVG: ten times the side of a screen, and 200 inches, the largest size of
+/// a PDF page.
 const LONGEST: f32 = 14400.0;
 
-/// Pixels of the SVG per inch of PDF: one per point, the only scale at which svg2pdf leaves hatches as they are.
+/// Pixels of the SVG per inch of PDF: one pixel per point. At any other scale svg2pdf changes hatches.
 const DPI: f32 = 72.0;
 
 impl Picture {
@@ -67,8 +68,8 @@ impl Picture {
     }
 }
 
-/// Returns the page with the entries of its resources (lines such as `/gs0 7 0 R`) sorted. svg2pdf writes them in the
-/// order of a hash map, which differs every time. Their order in a dictionary means nothing, and nothing else moves.
+/// Returns the page with the entries of its resources (lines such as `/gs0 7 0 R`) sorted. svg2pdf writes these lines
+/// in the order of a hash map, which differs from run to run. Their order has no meaning, and no other line is moved.
 fn in_order(page: &[u8]) -> Vec<u8> {
     let is_entry = |line: &[u8]| line.starts_with(b"      /") && (line.ends_with(b" R") || line.ends_with(b" R]"));
     let mut lines: Vec<&[u8]> = page.split(|byte| *byte == b'\n').collect();

@@ -72,7 +72,7 @@ pub(super) fn page(title: &str, legend_top: f64, legend: &[(Sign, String)]) -> D
         .add(legend.set("transform", moved((MARGIN.0, legend_top))))
 }
 
-/// Returns the entries in as many columns as the longest text allows, and their height.
+/// Returns the entries of the legend in as many columns as the longest text allows, and the height of the legend.
 fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
     let longest = legend.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
     let width = LETTER * FONT * longest as f64 + 60.0;

@@ -1,7 +1,7 @@
 //! A map over two numbers: hatched where the network fails, with the edges where failures begin.
 //!
-//! Each failure has a hatch, a colour and dashes of its own, so that overlapping ones can be distinguished, in black
-//! and white too.
+//! Each failure has its own hatch, colour and dashes, so that overlapping regions can be distinguished, also in black
+//! and white.
 
 use std::fmt::Write as _;
 

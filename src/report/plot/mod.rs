@@ -32,7 +32,8 @@ impl Picture {
         Self::of_chart(title, &Chart::of_validation(prediction, comparisons, shape))
     }
 
-    /// Draws the schemes that are defined for the network, each by the stream that the gradient goes through.
+    /// Draws the schemes that are defined for the network, one curve per scheme, for the stream that the gradient goes
+    /// through.
     pub fn of_comparison(title: &str, candidates: &[Candidate]) -> Self {
         Self::of_chart(title, &Chart::of_comparison(candidates))
     }

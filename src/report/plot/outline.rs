@@ -18,21 +18,22 @@ pub(super) fn open(places: &[Place]) -> String {
     data
 }
 
-/// Returns the area between two curves.
+/// Returns the outline of the area between two curves.
 pub(super) fn between(lower: &[Place], upper: &[Place]) -> String {
     let back: Vec<Place> = upper.iter().rev().copied().collect();
     format!("{}{}Z", open(lower), open(&back).replacen('M', "L", 1))
 }
 
-/// Returns the place where a curve passes `x`; `None` beyond its ends.
+/// Returns the point of a line at the horizontal position `x`; `None` if `x` is beyond the ends of the line.
 pub(super) fn at(places: &[Place], x: f64) -> Option<Place> {
     let (from, to) = places.iter().zip(places.get(1..)?).find(|(from, to)| (from.0..=to.0).contains(&x))?;
     let share = (x - from.0) / (to.0 - from.0);
     Some((x, from.1 + share * (to.1 - from.1)))
 }
 
-/// Simplifies a line by the algorithm of Ramer (1972), Douglas and Peucker (1973): it halves the line at the vertex
-/// farthest from the line between both ends, until none is far.
+/// Simplifies a line by the algorithm of Ramer (1972), Douglas and Peucker (1973): it splits the line at the vertex
+/// farthest from the chord between its ends, and repeats this on both parts until no vertex is farther than
+/// [`TOLERANCE`].
 fn simplified(places: &[Place]) -> Vec<Place> {
     let mut keep = vec![false; places.len()];
     let mut open = vec![(0, places.len().saturating_sub(1))];

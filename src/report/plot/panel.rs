@@ -20,7 +20,7 @@ const FAINT: &str = "#dddddd";
 /// The largest number of observed points of a curve that can still be distinguished.
 const MAX_POINTS: usize = 40;
 
-/// Returns n, where one of every n observed points of a curve is shown.
+/// Returns a number n such that showing one of every n observed points of a curve keeps points distinguishable.
 pub(super) fn stride(curve: &Curve) -> usize {
     curve.points.len().div_ceil(MAX_POINTS).max(1)
 }
@@ -91,7 +91,8 @@ impl Frame<'_> {
         group.add(curve.style.area(between(&lower, &upper)).set("class", "band"))
     }
 
-    /// Draws the curve. Next to other curves and without points it also gets markers, at places of its own.
+    /// Draws the curve. If the panel has several curves and this one has no points, it also gets markers, at other
+    /// places than the other curves.
     fn curve(&self, mut group: Group, curve: &Curve, (index, curves): (usize, usize)) -> Group {
         let places: Vec<Place> =
             curve.vertices.iter().filter_map(|(depth, value)| self.place(*depth, *value)).collect();
@@ -113,7 +114,7 @@ impl Frame<'_> {
         for point in curve.points.iter().step_by(stride(curve)) {
             let Some(place) = self.place(point.depth, point.value) else { continue };
             if let Some([low, high]) = point.bar {
-                // An end without a logarithm is at the foot of the axis.
+                // The end of a bar that has no logarithm is drawn at the bottom of the frame.
                 let end = |end| self.value.share(end).map_or(HEIGHT, |share| HEIGHT * (1.0 - share));
                 group = group.add(rule((place.0, end(low)), (place.0, end(high)), INK).set("class", "bar"));
             }

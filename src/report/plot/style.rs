@@ -4,7 +4,7 @@ use svg::node::element::{Path, Pattern, Rectangle};
 
 use crate::report::chart::Style;
 
-/// Strokes of a tile of [`TILE`] pixels, which continue in its neighbours.
+/// Strokes of a square tile of [`TILE`] pixels. They continue in the neighbouring tiles.
 const HATCHES: [&str; 4] = [
     "M-2 2L2 -2M0 10L10 0M8 12L12 8",
     "M-2 8L2 12M0 0L10 10M8 -2L12 2",
@@ -16,13 +16,13 @@ const HATCHES: [&str; 4] = [
 const TILE: f64 = 10.0;
 
 impl Style {
-    /// Returns a line along `data`.
+    /// Returns a line along the SVG path `data`.
     pub(super) fn line(self, data: String) -> Path {
         let path = Path::new().set("d", data).set("fill", "none").set("stroke", self.colour());
         path.set("stroke-width", 1.8).set("stroke-linejoin", "round").set("stroke-dasharray", self.dashes())
     }
 
-    /// Returns the area inside `data`.
+    /// Returns the area inside the SVG path `data`, in the translucent colour of the style.
     pub(super) fn area(self, data: String) -> Path {
         Path::new().set("d", data).set("fill", self.colour()).set("fill-opacity", 0.25)
     }
@@ -36,7 +36,7 @@ impl Style {
         pattern.add(wash.set("fill-opacity", 0.12)).add(strokes.set("stroke-width", 1.4).set("stroke-linecap", "round"))
     }
 
-    /// Returns the area inside `data`, hatched.
+    /// Returns the area inside the SVG path `data`, hatched.
     pub(super) fn hatched(self, data: String) -> Path {
         Path::new().set("d", data).set("fill", format!("url(#{})", self.hatch()))
     }

@@ -19,7 +19,7 @@ pub struct Mixture {
     pub weighting: Weighting,
     /// True if the weights of the chosen experts are divided by their sum.
     pub normalised: bool,
-    /// Factor on the sum.
+    /// Factor on the weighted sum of the outputs of the experts.
     pub scale: f64,
     /// Scores are `router` · x; shape `n_experts` × width.
     pub router: Tensor,

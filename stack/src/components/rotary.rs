@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Rotary {
     /// Features are cut into heads of this width.
     pub d_head: usize,
-    /// Angles per position; at most `d_head`/2 of them.
+    /// The angle per position of every rotated pair of features; at most `d_head`/2 angles.
     pub frequencies: Vec<f64>,
 }
 

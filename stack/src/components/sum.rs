@@ -39,7 +39,7 @@ impl Branch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleParameter {
-    /// A number of the architecture.
+    /// A constant of the architecture, which training does not change.
     #[default]
     Constant,
     /// One parameter that starts at the factor (ReZero, SkipInit).

@@ -16,7 +16,8 @@ use crate::{array::Array, scalar::Scalar};
 
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
-/// √(2/π) and the cubic coefficient of [`Activation::GeluTanh`].
+/// The factor √(2/π) in the argument of the tanh of [`Activation::GeluTanh`]; the next constant is its cubic
+/// coefficient.
 const TANH_SCALE: f64 = FRAC_2_SQRT_PI / SQRT_2;
 const TANH_CUBIC: f64 = 0.044_715;
 /// α and β of [`Activation::Xielu`].

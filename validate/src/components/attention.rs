@@ -22,7 +22,8 @@ use crate::{
     statistics::Moments,
 };
 
-/// Returns the output and, if `observed`, the sums over A of all heads. `parts` are query, key and value.
+/// Returns the output and, if `observed`, the raw sums over the weights A of all heads. `parts` are query, key and
+/// value.
 pub(crate) fn forward<T: Scalar>(
     attention: &Attention,
     random: &Random,
@@ -63,13 +64,13 @@ pub(crate) fn forward<T: Scalar>(
 pub(crate) struct Backward<T: Scalar> {
     /// Gradients of query, key and value.
     pub parts: Vec<Array<T>>,
-    /// Gradient of the table of relative positions, one per sequence, if there is one.
+    /// Gradient of the table of relative positions, one per sequence; empty gradients if there is no such table.
     pub bias: Vec<Vec<T>>,
-    /// Sums over dA of all heads, if observed.
+    /// Raw sums over dA of all heads; `None` if they are not observed.
     pub moments: Option<Moments>,
 }
 
-/// Returns the gradients and, if `observed`, the sums over dA of all heads.
+/// Returns the gradients and, if `observed`, the raw sums over dA, the gradient of the weights, of all heads.
 pub(crate) fn backward<T: Scalar>(
     attention: &Attention,
     random: &Random,
@@ -139,7 +140,7 @@ pub(crate) fn backward<T: Scalar>(
     Backward { parts, bias, moments: total(moments) }
 }
 
-/// Returns the sum; `None` if there is nothing to add.
+/// Returns the sum of all `moments` that exist; `None` if there are none.
 fn total(moments: Vec<Option<Moments>>) -> Option<Moments> {
     moments.into_iter().flatten().reduce(|sum, more| sum + more)
 }
@@ -261,7 +262,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         }
     }
 
-    /// The index in the table for query a and key b.
+    /// Returns the index, in the table of relative positions, of the bias for query a and key b.
     fn entry(&self, place: &Place, a: usize, b: usize) -> usize {
         let Some(PositionBias::Relative { buckets, max_distance, bidirectional, .. }) = &self.attention.bias else {
             unreachable!("only relative positions have a table")

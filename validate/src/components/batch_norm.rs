@@ -11,7 +11,7 @@ use sigprop_stack::Norm;
 
 use crate::{array::Array, scalar::Scalar};
 
-/// m and 1/s of every feature.
+/// The mean m and the factor 1/s of every feature, over the tokens of one sequence.
 struct Statistics {
     centers: Vec<f64>,
     inverses: Vec<f64>,
@@ -31,7 +31,7 @@ impl Statistics {
     }
 }
 
-/// The mean over tokens of a function of the entries of every feature.
+/// Returns the mean over tokens of `of`(feature, entry), one per feature.
 fn means<T: Scalar>(width: usize, x: &[T], of: impl Fn(usize, f64) -> f64) -> Vec<f64> {
     let mut sums = vec![0.0; width];
     for row in x.chunks_exact(width) {
@@ -89,7 +89,7 @@ pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], g
     products(&statistics, width, input, gradient).into_iter().map(T::from_f64).collect()
 }
 
-/// Σ_a x̂_a dy_a of every feature.
+/// Returns Σ_a x̂_a dy_a over the tokens a, one sum per feature.
 fn products<T: Scalar>(statistics: &Statistics, width: usize, x: &[T], dy: &[T]) -> Vec<f64> {
     let mut sums = vec![0.0; width];
     for (x, dy) in x.chunks_exact(width).zip(dy.chunks_exact(width)) {

@@ -23,7 +23,7 @@ pub(crate) fn forward<T: Scalar>(concat: &Concat, parts: &[Signal<T>]) -> Array<
     output
 }
 
-/// Gradients of the parts, whose `widths` are given.
+/// Returns the gradient of every part; `widths` are the numbers of features of the parts.
 pub(crate) fn backward<T: Scalar>(concat: &Concat, widths: &[usize], gradient: &Array<T>) -> Vec<Array<T>> {
     let pieces = Pieces::new(concat, widths);
     let part = |(index, &width): (usize, &usize)| {
@@ -46,10 +46,10 @@ pub(crate) fn width(concat: &Concat, widths: &[usize]) -> usize {
     Pieces::new(concat, widths).width()
 }
 
-/// The positions of the features of a head in its part (`origin`) and in the output (`target`).
+/// Finds the features of a head in a part (`origin`) and in the output (`target`).
 struct Pieces<'a> {
     concat: &'a Concat,
-    /// Number of features that a part contributes to a head.
+    /// Number of features that each part contributes to a head.
     per_head: Vec<usize>,
 }
 

@@ -18,7 +18,8 @@ pub(crate) fn forward<T: Scalar>(convolution: &Convolution, random: &Random, inp
     linear::forward(&of_windows(convolution), random, &windows(convolution, input))
 }
 
-/// Returns the gradient at an input of shape `shape`.
+/// Returns the gradient at the input, whose numbers of sequences and tokens are `shape`, from the gradient at the
+/// output.
 pub(crate) fn backward<T: Scalar>(
     convolution: &Convolution,
     random: &Random,

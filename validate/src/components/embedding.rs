@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct Tokens {
     seq_len: usize,
     ids: Vec<usize>,
-    /// Where the second segment of each sequence starts.
+    /// The position at which the second segment of each sequence starts.
     splits: Vec<usize>,
 }
 
@@ -40,7 +40,7 @@ impl Tokens {
         Self { seq_len: shape.seq_len, ids, splits }
     }
 
-    /// Takes the ids of given sequences, from number `first` on and cyclically.
+    /// Takes the ids of given sequences, starting with number `first`. The first sequence follows the last one.
     pub(crate) fn given(shape: Shape, sequences: &[Vec<u32>], first: usize) -> Self {
         let chosen = (0..shape.batch).map(|index| &sequences[(first + index) % sequences.len()]);
         let ids = chosen.flat_map(|sequence| sequence.iter().map(|&id| id as usize)).collect();
@@ -115,7 +115,7 @@ pub(crate) fn table_gradient<T: Scalar>(
     rows
 }
 
-/// Normal vectors correlated between the tokens of a sequence.
+/// Samples normal vectors that are correlated between the tokens of a sequence.
 pub(crate) fn gaussian<T: Scalar>(
     shape: Shape,
     &Gaussian { width, mean, variance, correlation }: &Gaussian,
@@ -140,7 +140,8 @@ pub(crate) fn gaussian<T: Scalar>(
     output
 }
 
-/// Features 2i and 2i + 1: sin and cos of position · 10000^(−2i/width).
+/// Writes the features of one position: features 2i and 2i + 1 are `scale` times sin and cos of position ·
+/// 10000^(−2i/width).
 fn sinusoids<T: Scalar>(scale: f64, position: usize, out: &mut [T]) {
     let width = out.len() as f64;
     for (feature, x) in out.iter_mut().enumerate() {

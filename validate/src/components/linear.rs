@@ -50,7 +50,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     output
 }
 
-/// Adds a bias, if there is one, to every token; `groups` of features share it.
+/// Adds a bias, if there is one, to every token. The features are cut into `groups`, all of which get the same bias.
 pub(crate) fn add_bias<T: Scalar>(bias: Option<&Tensor>, groups: usize, random: &Random, output: &mut Array<T>) {
     if let Some(tensor) = bias.filter(|tensor| !random.is_zero(tensor)) {
         let mut bias = vec![T::default(); output.width() / groups];
@@ -75,7 +75,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, gradient: &A
     input_gradient
 }
 
-/// The weight in use, standardised or not, row by row.
+/// The weight in use: the sampled weight, standardised if the linear map asks for it. It is computed row by row.
 struct Weight<'a> {
     rows: Rows<'a>,
     standardised: Option<f64>,

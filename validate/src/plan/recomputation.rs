@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 
 use sigprop_stack::GIBIBYTE;
 
-/// The share of the memory for keeping everything that is kept even if more is allowed: a compromise between memory and
-/// time (`docs/performance.md`).
+/// The largest share of the memory for keeping everything that is used, even if more is allowed: a compromise between
+/// memory and time (`docs/performance.md`).
 const SHARE: f64 = 2.0 / 3.0;
 
-/// Bytes that are always kept if they are allowed.
+/// Number of bytes that may be kept whatever [`SHARE`] is, if they are allowed.
 const LITTLE: f64 = 0.25 * GIBIBYTE;
 
 /// A node of a stream with the nodes directly inside it.
@@ -32,9 +32,9 @@ pub(super) struct Block {
 #[derive(Default)]
 pub(super) struct Node {
     pub path: String,
-    /// Bytes of its input.
+    /// Bytes of the input of the node.
     pub input: f64,
-    /// Bytes that stay until its backward pass.
+    /// Bytes that stay until the backward pass of the node.
     pub kept: f64,
 }
 

@@ -39,7 +39,8 @@ use crate::{
     vectorised::vectorised,
 };
 
-/// A direction counts as rounding, because inputs are f32, if its |x_a|² is at most this share of the largest one.
+/// A remaining direction of the input is taken to be rounding of f32 if its |x_a|² is at most this share of the largest
+/// one.
 const SMALLEST: f64 = 1e-11;
 
 /// Returns Y with the bias, and Q, whose rows beyond the rank of X are zero.
@@ -66,7 +67,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     (output, basis)
 }
 
-/// Returns dX.
+/// Returns the gradient dX at the input; `basis` is Q, and `gradient` is G.
 pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Array<T>, gradient: &Array<T>) -> Array<T> {
     let (tokens, shape) = (gradient.shape().tokens(), gradient.shape());
     let c = Factor::of(gram(&in_f64(gradient), tokens), tokens).lower::<T>();
@@ -89,7 +90,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Arra
     input_gradient
 }
 
-/// Samples one row per token, with the distribution of the entries of a weight.
+/// Samples an array with one row per token, whose entries have the distribution of the entries of `weight`.
 fn fresh<T: Scalar>(weight: &Tensor, purpose: Purpose, random: &Random, shape: Shape, width: usize) -> Array<T> {
     let mut rows = Array::unwritten(shape, width);
     random.rows(purpose, weight, width, rows.entries_mut());
@@ -109,7 +110,7 @@ fn gram(x: &[f64], tokens: usize) -> Vec<f64> {
     gram
 }
 
-/// A Bᵀ of two arrays with the same tokens.
+/// Returns A Bᵀ, tokens × tokens, of two arrays with the same tokens.
 fn crossed<T: Scalar>(a: &Array<T>, b: &Array<T>) -> Vec<T> {
     let (tokens, width) = (a.shape().tokens(), a.width());
     let mut crossed = vec![T::default(); tokens * tokens];
@@ -123,7 +124,7 @@ fn crossed<T: Scalar>(a: &Array<T>, b: &Array<T>) -> Vec<T> {
     crossed
 }
 
-/// L B, where L is tokens × tokens.
+/// Returns L B, where L is tokens × tokens.
 fn product_of_square<T: Scalar>(l: &[T], b: &Array<T>) -> Array<T> {
     let (tokens, width) = (b.shape().tokens(), b.width());
     let mut product = Array::unwritten(b.shape(), width);
@@ -137,9 +138,10 @@ fn product_of_square<T: Scalar>(l: &[T], b: &Array<T>) -> Array<T> {
     product
 }
 
-/// The factor L of a Gram matrix L Lᵀ; the largest remaining token comes first (pivoted Cholesky).
+/// The factor L of a Gram matrix L Lᵀ by the pivoted Cholesky method, which takes the token with the largest remainder
+/// next.
 struct Factor {
-    /// Rows in the order of `order`: L where columns are below `rank`.
+    /// The rows of the matrix, in the order of `order`; its first `rank` columns hold L.
     entries: Vec<f64>,
     /// Token of each row.
     order: Vec<usize>,
