@@ -106,7 +106,7 @@ fn files_of_an_index_are_one_checkpoint() {
     assert_eq!(names(Checkpoint::open(folder.path()).expect("a checkpoint")), ["a.weight", "b"]);
     for (map, hint) in [
         (json!({"c": "one.safetensors"}), "tensor \"c\": expected a tensor of one.safetensors, got none"),
-        (json!({"b": "three.safetensors"}), "expected three.safetensors next to the index, which asks for 1 files"),
+        (json!({"b": "three.safetensors"}), "expected three.safetensors next to the index, which lists 1 files"),
         (json!({"b": "../two.safetensors"}), "expected names of files beside the index, got \"../two.safetensors\""),
         (json!(["b"]), "expected an index with a weight_map, got invalid type"),
     ] {
