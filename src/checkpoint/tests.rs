@@ -107,7 +107,7 @@ fn files_of_an_index_are_one_checkpoint() {
     for (map, hint) in [
         (json!({"c": "one.safetensors"}), "tensor \"c\": expected a tensor of one.safetensors, got none"),
         (json!({"b": "three.safetensors"}), "expected three.safetensors next to the index, which lists 1 files"),
-        (json!({"b": "../two.safetensors"}), "expected names of files beside the index, got \"../two.safetensors\""),
+        (json!({"b": "../two.safetensors"}), "expected names of files next to the index, got \"../two.safetensors\""),
         (json!(["b"]), "expected an index with a weight_map, got invalid type"),
     ] {
         let message = Checkpoint::open(&index(map)).expect_err("no checkpoint").to_string();
