@@ -84,8 +84,8 @@ pub(crate) struct Network {
     pub(crate) names: Names,
     /// The architecture and scheme that it was assembled from; `None` if it was read from a stack file.
     described: Option<(Architecture, Scheme)>,
-    /// The scheme as the user named it, with the release of a library; empty for a stack file.
-    scheme: String,
+    /// The scheme as the user named it, with the release of a library; `None` for a stack file.
+    scheme: Option<String>,
 }
 
 impl Network {
@@ -114,7 +114,7 @@ impl Network {
 
     /// Returns a line that describes the network.
     pub(crate) fn title(&self) -> String {
-        let scheme = if self.scheme.is_empty() { String::new() } else { format!(", scheme {}", self.scheme) };
+        let scheme = self.scheme.as_ref().map_or(String::new(), |scheme| format!(", scheme {scheme}"));
         let architecture = self.described.as_ref().map(|(architecture, _)| architecture);
         let body = &self.stack.streams[self.stack.gradient.stream].body;
         let n_blocks = body.iter().filter(|node| node.name.starts_with("blocks.")).count();
@@ -135,7 +135,7 @@ impl ModelArguments {
             }
             let cost = Cost::of(&stack, None)?;
             let names = Names::own(&Architecture::default());
-            return Ok(Network { stack, caveats: Vec::new(), cost, names, described: None, scheme: String::new() });
+            return Ok(Network { stack, caveats: Vec::new(), cost, names, described: None, scheme: None });
         }
         let mut described = self.description.setting(self.scheme.text())?;
         described.setting.options.theory = theory;
@@ -150,7 +150,8 @@ impl ModelArguments {
             Some(text) if text.starts_with("hf@") => text.to_owned(),
             Some(_) | None => scheme.to_string(),
         };
-        Ok(Network { stack, caveats: warnings, cost, names, described: Some((architecture, scheme)), scheme: named })
+        let described = Some((architecture, scheme));
+        Ok(Network { stack, caveats: warnings, cost, names, described, scheme: Some(named) })
     }
 
     /// Reports how a config is read, if that is asked for. Returns true if it was.

@@ -58,11 +58,8 @@ pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Res
         ]
     });
     plain_table(&header, rows, out)?;
-    writeln!(
-        out,
-        "(n: tensors of that name; z: largest deviation of std in standard errors; σ₁: largest singular value"
-    )?;
-    writeln!(out, " over that of a random matrix; !: differs from the scheme)")
+    writeln!(out, "(n: tensors of that name; z: largest deviation of std in standard errors; σ₁: largest")?;
+    writeln!(out, " singular value over that of a random matrix; !: differs from the scheme)")
 }
 
 /// Returns every reading in full.

@@ -35,7 +35,7 @@ pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()>
         (row.layer, [name].into_iter().chain(numbers).collect())
     });
     selected_table(&header, rows.collect(), out)?;
-    writeln!(out, "(root mean squares; y: output of a map, unknown for keys, for adam near φ;")?;
+    writeln!(out, "(root mean squares; y: output of a map, unknown for keys, and near φ by adam;")?;
     writeln!(out, " loss drop: to first order, {} in all; --format csv has Δw and Δy)", short(update.loss_drop))
 }
 

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use foldhash::HashMap;
-use nalgebra::{DMatrix, DVector};
+use nalgebra::DMatrix;
 use smallvec::SmallVec;
 
 use crate::quadrature::{density, trapezoidal_nodes};
@@ -155,7 +155,7 @@ pub(super) struct RowPair {
     correlation: f64,
     both: [Rc<ScoreRow>; 2],
     /// The weights of the nodes in x, the common part of the scores of both rows.
-    shared: DVector<f64>,
+    shared: Vec<f64>,
     /// μ on the grid of both ln t, or of the first row alone.
     grids: Cache<Monomial>,
     /// M to the power of the number of keys outside the blocks, by the number of blocks.
@@ -176,7 +176,7 @@ impl RowPair {
         let first = row(variances[0], loading);
         let is_alike = variances[0].to_bits() == variances[1].to_bits() && correlation >= 0.0;
         let second = if is_alike { Rc::clone(&first) } else { row(variances[1], loading * correlation.signum()) };
-        let shared = DVector::from_iterator(shared.len(), shared.iter().map(|&(_, weight)| weight));
+        let shared = shared.iter().map(|&(_, weight)| weight).collect();
         let (grids, others, products) = (RefCell::default(), RefCell::default(), RefCell::default());
         Self { keys, correlation, both: [first, second], shared, grids, others, products }
     }

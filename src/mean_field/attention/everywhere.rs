@@ -94,7 +94,10 @@ impl Everywhere {
         let each = |of: f64| -> Few<f64> { queries.own.iter().map(|_| of).collect() };
         let differences = key.difference.as_ref().zip(value.difference.as_ref());
         let (groups, [ids_of_rows, ids_of_means]) = match differences {
-            Some((of_key, of_value)) => same_ids::groups([of_key, of_value], queries, (both, value.trace)),
+            Some((of_key, of_value)) => {
+                let (groups, added) = same_ids::groups([of_key, of_value], queries, (both, value.trace));
+                (Some(groups), added)
+            }
             None => (KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)), [0.0; 2]),
         };
         // These are F, N and M of the header, then D and X.

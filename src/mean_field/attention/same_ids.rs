@@ -93,7 +93,7 @@ pub(super) fn groups(
     [key, value]: [&Difference; 2],
     queries: &Kernel,
     (ln_unit, trace): (f64, f64),
-) -> (Option<KeyGroups>, [f64; 2]) {
+) -> (KeyGroups, [f64; 2]) {
     let (of_rows, of_means) = (key.of_both_rows(value), key.of_both_means(value));
     let everywhere = |of: f64| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
     let each = |of: f64| -> Few<f64> { queries.own.iter().map(|_| of).collect() };
@@ -104,7 +104,7 @@ pub(super) fn groups(
         trace: each(trace),
         drawn: Some(Drawn { spread: everywhere(of_means - of_rows * 2.0), shift: [shift.clone(), shift] }),
     };
-    (Some(groups), [of_rows, of_means])
+    (groups, [of_rows, of_means])
 }
 
 /// Adds the gain of P in each class of pairs to a kernel, if `difference` belongs to the same tokens as the kernel.
