@@ -19,8 +19,8 @@ mod embeddings;
 mod head;
 mod input;
 mod learning_rates;
-mod side;
 mod single;
+mod stream_builder;
 #[cfg(test)]
 mod tests;
 
@@ -35,7 +35,7 @@ use crate::schemes::{Scheme, SchemeError};
 pub(crate) use head::token_table;
 use input::Reads;
 use learning_rates::learning_rates;
-use side::Side;
+use stream_builder::StreamBuilder;
 
 /// The input of a network.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -174,7 +174,7 @@ pub(crate) fn assemble_in(
         let reads = Reads::new(side, input)?;
         let architecture = Resolved { seq_len: reads.seq_len().unwrap_or(side.seq_len), ..side.clone() };
         recipe.fits(&architecture)?;
-        let side = Side { architecture: &architecture, recipe, prefix, token: token.take(), theory };
+        let side = StreamBuilder { architecture: &architecture, recipe, prefix, token: token.take(), theory };
         token = encoder.shared_embedding.then(|| side.token());
         streams.push(side.stream(name, &reads, run.train)?);
     }
@@ -212,7 +212,7 @@ fn write_head<'a>(
     let is_last = stack.gradient.stream + 1 == stack.streams.len();
     let prefix = if encoder.decoder.is_some() { "decoder." } else { "" };
     let theory = Theory::default();
-    let side = Side { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None, theory };
+    let side = StreamBuilder { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None, theory };
     stack.head = side.head(stack, kind).filter(|_| is_last);
     stack.learning_rates = learning_rates(stack, scheme, encoder)?;
     Ok(single::replace(stack, &encoder.init))

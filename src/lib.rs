@@ -39,7 +39,7 @@ pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
-    AttentionRow, Blocked, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, ScaleRow,
+    AttentionRow, Blocked, Followed, ForwardPass, LinearRow, Options, Positions, PredictError, Prediction, ScaleRow,
     Sequences, Sites, Theory, predict, predict_watched, sequences,
 };
 pub use recommend::recommend;

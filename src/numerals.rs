@@ -20,6 +20,16 @@ pub fn short(number: impl Into<Number>) -> String {
     }
 }
 
+/// Writes a share in percent: `4.1 %`, `23 %`.
+pub fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent < 0.1 {
+        return format!("{} %", short(percent));
+    }
+    let decimals = usize::from(percent < 10.0);
+    format!("{} %", trimmed(&format!("{percent:.decimals$}")))
+}
+
 /// Writes a number with its sign and `decimals` decimals: `+3.2`. If this is wider than a column of a table, it has
 /// four significant digits instead: `+1.2e37`.
 pub(crate) fn signed(number: f64, decimals: usize) -> String {
@@ -61,6 +71,11 @@ mod tests {
             [signed(3.21, 1), signed(-0.04, 1), signed(1.2e41, 1), column(3.0, 2)],
             ["+3.2", "-0.0", "+1.2e41", "3.00"]
         );
+    }
+
+    #[test]
+    fn shares_are_in_percent() {
+        assert_eq!([0.0412, 0.23, 1.5, 0.04, 2e-5].map(percent), ["4.1 %", "23 %", "150 %", "4 %", "0.002 %"]);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use sigprop_stack::{
 };
 
 use super::input::Reads;
-use super::side::{Entrance, Side};
+use super::stream_builder::{Entrance, StreamBuilder};
 use crate::architecture::{EmbeddingProjection, Kind, Positions, Stem};
-use crate::predict::{ForwardWalk, PredictError};
+use crate::predict::{ForwardPass, PredictError};
 use crate::recipe::{Fans, Outer, Table};
 
-impl Side<'_> {
+impl StreamBuilder<'_> {
     /// The beginning of the stream, up to block 0, for the input `reads`.
     pub(super) fn entrance(&self, reads: &Reads, train: bool) -> Result<Entrance, PredictError> {
         match reads {
@@ -149,9 +149,9 @@ impl Side<'_> {
             None => self.embedded(Ids::PowerLaw(uniform), train),
         };
         let stream = Stream { name: String::new(), seq_len, source, body: vec![node] };
-        let mut walk = ForwardWalk::new(&stream);
-        walk.through(&stream.body)?;
-        Ok(walk.second_moment())
+        let mut pass = ForwardPass::new(&stream);
+        pass.through(&stream.body)?;
+        Ok(pass.second_moment())
     }
 
     fn table(&self, name: &str, table: Table) -> Tensor {

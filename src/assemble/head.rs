@@ -2,7 +2,7 @@
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack, Tensor};
 
-use super::side::Side;
+use super::stream_builder::StreamBuilder;
 use crate::architecture::Head;
 use crate::recipe::{Fans, Outer};
 
@@ -20,7 +20,7 @@ pub(crate) fn token_table(stack: &Stack) -> Option<(&Tensor, [usize; 2])> {
     Some((table, [embedding.ids.vocab_size(), embedding.width]))
 }
 
-impl Side<'_> {
+impl StreamBuilder<'_> {
     /// A head of this kind after the stream; `None` if the kind has no logits, or if there is no table to tie the head
     /// to.
     pub(super) fn head(&self, stack: &Stack, kind: Head) -> Option<sigprop_stack::Head> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sigprop_stack::{LearningRates, Parameter, Stack, StackError, Values, parameters};
 
 use crate::architecture::Resolved;
-use crate::recipe::{Fans, Growth, Place, Trained};
+use crate::recipe::{Fans, Growth, StreamPosition, Trained};
 use crate::schemes::Scheme;
 
 /// The factors on learning rates that are not 1, by the name of the tensor. Tensors of a decoder have a prefix.
@@ -33,19 +33,19 @@ fn trained(parameter: &Parameter) -> Trained {
     let Parameter { name, shape: [rows, columns], values, .. } = parameter;
     let name = ["encoder.", "decoder."].iter().find_map(|side| name.strip_prefix(side)).unwrap_or(name);
     let (place, inner) = match name.split_once('.') {
-        Some(("embeddings", inner)) => (Place::Embeddings, inner),
+        Some(("embeddings", inner)) => (StreamPosition::Embeddings, inner),
         Some(("blocks", inner)) => {
             let (block, inner) = inner.split_once('.').expect("tensors of blocks begin with the block's number");
-            (Place::Block(block.parse().expect("blocks are numbered")), inner)
+            (StreamPosition::Block(block.parse().expect("blocks are numbered")), inner)
         }
-        Some(_) | None => (Place::End, name),
+        Some(_) | None => (StreamPosition::End, name),
     };
     let is_map = inner.ends_with(".weight");
     let growth = if inner == HEAD {
         Growth::Output
     } else if !is_map && *columns == 1 {
         Growth::Vector
-    } else if !is_map || (place == Place::Embeddings && inner != "projection.weight") {
+    } else if !is_map || (place == StreamPosition::Embeddings && inner != "projection.weight") {
         Growth::Input
     } else {
         Growth::Hidden

@@ -6,7 +6,7 @@ pub use kind::CaveatKind;
 
 use serde::{Deserialize, Serialize};
 
-use crate::numerals::short;
+use crate::numerals::{percent, short};
 
 /// A condition under which numbers are less certain, and the place where it occurred.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,13 +155,13 @@ impl Condition {
             ),
             Self::MeanAtActivation(share) => format!(
                 "the mean of an activation's input is {} of its root mean square, and the prediction assumes a mean of 0. Second \
-                 moments after it may be off by up to twice that share",
-                short(*share)
+                 moments after it may be off by up to twice that",
+                percent(*share)
             ),
             Self::AveragedBranches(variance) => format!(
                 "some dropped branches are averaged where they are added, before the norms that follow. Each may make gradients \
-                 too small by a share of {}",
-                short(*variance)
+                 too small by {}",
+                percent(*variance)
             ),
             Self::RareSequences(networks) => format!(
                 "a few sequences, those that drop the largest branches, have most of the gradients. Averages over fewer than {} \
@@ -170,9 +170,9 @@ impl Condition {
             ),
             Self::SecondOrder(deviation) => format!(
                 "signals fluctuate strongly between networks (standard deviation of ln |x|² {}), and the expansion is only of \
-                 second order. Numbers may be off by a share of {}",
+                 second order. Numbers may be off by {}",
                 short(*deviation),
-                short(deviation.powi(4) / 8.0)
+                percent(deviation.powi(4) / 8.0)
             ),
             Self::InfiniteWidth(deviation) => {
                 let deviation = if deviation.is_finite() { short(*deviation) } else { "beyond all numbers".to_owned() };
@@ -182,8 +182,8 @@ impl Condition {
                 )
             }
             Self::CoarsePositions(positions, seq_len, difference) => format!(
-                "{positions} of {seq_len} positions are too few. Numbers may be off by a share of {}",
-                short(*difference)
+                "{positions} of {seq_len} positions are too few. Numbers may be off by {}",
+                percent(*difference)
             ),
             Self::SampledText(read, of) => format!(
                 "the prediction reads {read} of the {of} sequences of the text, evenly spaced. The average over all of them \
@@ -192,7 +192,7 @@ impl Condition {
             Self::TokenJustRead(share) => format!(
                 "the input token has {} of the softmax, so gradients of equal ids are more similar than predicted. The gradient \
                  norm is 5 to 15 % too small, the loss within 2 %",
-                short(*share)
+                percent(*share)
             ),
             Self::Scheme(why) | Self::SchemeScale(why) | Self::Config(why) => why.clone(),
             Self::DependentWeights => {
@@ -215,8 +215,8 @@ impl Condition {
             ),
             Self::MeanOfWeights(share) => format!(
                 "the mean of the entries is not zero, and the prediction counts it as variance. Second moments or correlations \
-                 after it may be off by a share of up to {}",
-                short(*share)
+                 after it may be off by up to {}",
+                percent(*share)
             ),
             Self::UnevenGains(_) => {
                 "gains vary so much between features that single features carry most of the gradient \
@@ -231,8 +231,8 @@ impl Condition {
             ),
             Self::SharedTensor(uses, share) => format!(
                 "{uses} sites use this tensor, and the prediction treats each use as independent. Second moments may be larger by \
-                 a share of up to {}, gradients of the tensor by a factor of up to {uses}",
-                short(*share)
+                 up to {}, gradients of the tensor by a factor of up to {uses}",
+                percent(*share)
             ),
         }
     }

@@ -1,15 +1,24 @@
 //! Expectations of gradients given the variables at a site, to second order in the fluctuations of the variables.
 //!
 //! ```text
-//! H(y) = ln E[|g_a|²/n | y] = h + p·δ + ½ δ·Pδ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too,  δ = y − E y
-//! through y' = f(y), gain e^w:    h += w − p·½∇∇f:S       p ← Jᵀp + ∇w       P ← JᵀPJ + p·∇∇f + ∇∇w       κ ← κ(f(y)) e^(w_ab − w)
-//! through noise of covariance Q:  h += ½ p·Qp + ½ tr PQ                      κ += ∇κ·Qp + ½ tr ∇∇κ Q
-//! at a site:                      ln E |g_a|²/n = h + ½ p·Sp + ½ tr PS        E g_a·g_b/E |g_a|² = κ + ∇κ·Sp + ½ tr ∇∇κ S
+//! expansion   H(y) = ln E[|g_a|²/n | y] = h + p·δ + ½ δ·Pδ      E[g_a·g_b/n | y] = κ(y) e^(H(y))      δ = y − E y
+//! y' = f(y)   h += w − p·½∇∇f:S      p ← Jᵀp + ∇w      P ← JᵀPJ + p·∇∇f + ∇∇w      κ ← κ(f(y)) e^(w_ab − w)
+//! noise       h += ½ p·Ξp + ½ tr PΞ                     κ += ∇κ·Ξp + ½ tr ∇∇κ Ξ
+//! at a site   ln E |g_a|²/n = h + ½ p·Sp + ½ tr PS      E g_a·g_b/E |g_a|² = κ + ∇κ·Sp + ½ tr ∇∇κ S
 //! ```
 //!
-//! S is the covariance of the variables, Q that of added noise, J and ∇∇f are derivatives of the map. In the code H is
-//! `ln_own`, κ is `cosine`, w is `Gain::ln_own`, e^(w_ab − w) is `Gain::cosine`. H and w are relative to infinite
-//! width.
+//! where y is the vector of the variables of all live streams; y' is y after a component; f is the map of the variables
+//! by a component; E is the average over random weights and over features; | y is the condition that the variables have
+//! the value y; a, b are positions of tokens; g_a, g_b are the gradients of the loss with respect to the vectors of
+//! tokens a and b; n is the number of features; H is ln E[|g_a|²/n | y], given the variables y; κ is the cosine of the
+//! gradients of two tokens, given the variables, expanded like H; h, p, P are the value, the gradient and the matrix of
+//! second derivatives of H at E y (p is the response); δ is the deviation y − E y; w, w_ab are the logarithms of the
+//! gains on g_a² and on g_a g_b; ∇, ∇∇ are the first and second derivatives with respect to the variables; J is the
+//! Jacobian of the map f; S is the covariance of the variables y; Ξ is the covariance Cov ξ of the noise; tr is the
+//! trace of a matrix.
+//!
+//! In the code H is `ln_own`, κ is `cosine`, w is `Gain::ln_own`, e^(w_ab − w) is `Gain::cosine`. H and w are relative
+//! to infinite width.
 //!
 //! A gradient is linear in the gradient that arrives, so these equations are closed (Kolmogorov's backward equation
 //! with a potential: Feynman–Kac). κ is not in logarithms because products of two tokens may be zero. Source: Øksendal

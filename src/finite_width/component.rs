@@ -1,16 +1,27 @@
-//! Finite-width terms of a component beyond its map: entries that it draws, their covariances with gradients, and
+//! Finite-width terms of a component beyond its map: entries that it samples, their covariances with gradients, and
 //! c_ab = x_a·g_b.
 //!
 //! ```text
 //!               becomes                                        adds to ln E g_a²      to ln E g_a g_b
-//! linear map    ρ − 1 → k (ρ − 1), α − 1 → k (α − 1)            k (ρ − 1)/n            (2 − c²) k (α − 1)/n
-//! norm          ρ → (1 − s)² ρ,    α → (1 − s)² α               −s (2 − s) ρ/n         −(2 − c²) s (2 − s) α/n
-//! activation    ρ and α of φ(u)φ'(u) (`entries.rs`)             r·Cov(entries, ln gain)
-//! dropout       ρ → ρ, α − 1 → (α − 1)/(1 − p)                  the same of masks
+//! linear map    ρ − 1 → ν (ρ − 1), α − 1 → ν (α − 1)            ν (ρ − 1)/n            (2 − r_x²) ν (α − 1)/n
+//! norm          ρ → (1 − ζ)² ρ,    α → (1 − ζ)² α               −ζ (2 − ζ) ρ/n         −(2 − r_x²) ζ (2 − ζ) α/n
+//! activation    ρ → ρ_φ + ν_φ (ρ − 1), α → α_φ + ν_φ (α − 1)    ∇H·Cov(ξ, w)           ∇(H + ln κ)·Cov(ξ, w_ab)
+//! dropout       ρ → ρ, α − 1 → (α − 1)/(1 − p)                  ∇H·Cov(ξ, w)           ∇(H + ln κ)·Cov(ξ, w_ab)
 //! ```
 //!
-//! c: token correlation of the input, n: its width, k: share of E y² that is not the bias, s: E x²/(E x² + ε). A linear
-//! map conserves g·x, a norm removes it. Derived in docs/expansion.md, section 4.
+//! where ρ is E c_aa²/(n E x² E g²) of a gradient; α is E c_aa c_ab/(n E x² E g_a g_b) of a gradient; E is the average
+//! over random weights and over features; g_a, g_b are the gradients of the loss with respect to the vectors of tokens
+//! a and b; a, b are positions of tokens; n is the number of features; r_x is the mean correlation of two different
+//! tokens of the input x; ν is the share of E y² of the output y that does not come from the bias; ζ is E x²/(E x² +
+//! ε); ε is the number that a norm adds to the variance; φ is the activation; ρ_φ, α_φ are ρ and α at the input of φ
+//! for an isotropic gradient at its output, E u²φ'²/(E u² E φ'²) and E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b); ν_φ is (E
+//! uφφ')²/(E φ² E u² E φ'²); u is the argument of φ; H is ln E[|g_a|²/n | y], given the variables y; κ is the cosine of
+//! the gradients of two tokens, given the variables; ∇ is the derivative with respect to the variables; ξ is the noise
+//! that the entries of a layer add to the variables; w, w_ab are the logarithms of the gains on g_a² and on g_a g_b;
+//! Cov is a covariance over networks; p is the probability that dropout sets an entry to zero.
+//!
+//! The first column is the map from the numbers at the output to those at the input. A linear map conserves g·x, a norm
+//! removes it. Derived in docs/expansion.md, section 4.
 
 use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
@@ -18,7 +29,7 @@ use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
 use super::noise::{FourPoint, GainCovariances, in_variables, shift};
 use super::stream::{Centred, Stream};
-use super::variables::{Matrix, Moments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
+use super::variables::{Matrix, PairMoments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// A component with its input `x` and an output of `length` tokens of the correlation `r`.
 pub(crate) struct Context<'x> {
@@ -61,14 +72,14 @@ pub(crate) struct Answer {
 pub(crate) enum GradientEntries {
     /// The entries at the output, unchanged.
     Kept,
-    /// Entries that are drawn anew.
+    /// New Gaussian entries, independent of those at the output.
     Drawn,
     /// The entries at the output times factors with this four-point function.
     Times(FourPoint),
 }
 
 /// Returns the share of E y² that does not come from the bias.
-pub(crate) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
+pub(crate) fn without_bias(linear: &Linear, y: &PairMoments) -> f64 {
     let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
     if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
 }
@@ -120,7 +131,7 @@ impl Context<'_> {
         }
     }
 
-    /// The finite-width terms of a component that draws all entries anew, with an output of this width.
+    /// The finite-width terms of a component that samples all entries anew, with an output of this width.
     pub(crate) fn drawn(&self, width: f64) -> Answer {
         Answer {
             width,

@@ -5,11 +5,15 @@
 //! f_ij = (f(+i+j) + f(−i−j) − f(+i) − f(−i) − f(+j) − f(−j) + 2f)/2h²
 //! ```
 //!
-//! where f(+i) is f with variable i larger by h. Steps of a correlation r are h (1 − r²), which stay in (−1, 1) and
-//! shrink with 1 − r. Errors are of order h² times derivatives two orders higher. Source: Abramowitz & Stegun 1972,
-//! 25.3.
+//! where f is a function of a few variables; i, j are indices of variables; f_i, f_ii, f_ij are the derivatives of f
+//! with respect to variable i, to i twice, and to i and j; f(+i), f(−i) are f with variable i larger and smaller by h;
+//! f(+j), f(−j) are f with variable j larger and smaller by h; f(+i+j), f(−i−j) are f with variables i and j both
+//! larger and both smaller by h; h is the step of a variable.
+//!
+//! Steps of a correlation r are h (1 − r²), which stay in (−1, 1) and shrink with 1 − r. Errors are of order h² times
+//! derivatives two orders higher. Source: Abramowitz & Stegun 1972, 25.3.
 
-use super::quadratic::{Place, Quadratic};
+use super::quadratic::{Quadratic, StreamVariable};
 
 /// The step h.
 const STEP: f64 = 2e-3;
@@ -93,7 +97,7 @@ impl Derivatives {
 
     /// Returns the function as a function of the variables of `streams` streams. `place` maps the index of each
     /// variable to a stream and a variable of that stream.
-    pub(crate) fn among(&self, streams: usize, place: impl Fn(usize) -> Place) -> Quadratic {
+    pub(crate) fn among(&self, streams: usize, place: impl Fn(usize) -> StreamVariable) -> Quadratic {
         let mut quadratic = Quadratic::constant(self.value, streams);
         for (i, &slope) in self.first.iter().enumerate() {
             let (stream, variable) = place(i);

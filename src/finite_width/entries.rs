@@ -1,11 +1,17 @@
 //! Four-point functions of the entries of an activation, of its derivative, and of both together.
 //!
-//! Given the common part x of all tokens, entries of different tokens are independent: with
-//! u_a = σ(√r x + √(1 − r) e_a)
-//!
 //! ```text
+//! u_a = σ(√r x + √(1 − r) e_a)
 //! E Π_a f_a(u_a) = E_x Π_a E_e f_a          σ⁴ ∂²E f(u_a) f(u_b)/∂(σ²r)² = E_x (E_e f (e² − 1))²/(1 − r)²
 //! ```
+//!
+//! where u_a, u_b are the arguments of the activation at tokens a and b; σ is the standard deviation of an argument of
+//! φ; r is the correlation of the arguments at two tokens; x is the common part of the arguments of all tokens, with
+//! law N(0, 1); e, e_a are the own part of the argument of a token, with law N(0, 1); f, f_a are functions of the
+//! argument, such as powers of the activation φ and of φ'; E is the average over random weights and over features; E_x,
+//! E_e are averages over x and over e; a, b are positions of tokens.
+//!
+//! Given x, entries of different tokens are independent.
 //!
 //! Assumption: no negative correlations (among many tokens there are none). Source: Price 1958 for the derivative.
 
@@ -262,7 +268,7 @@ mod tests {
         near("squares with the gain of two", pair[0], 1.0);
     }
 
-    /// Moments of φ − μ for a ramp φ: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
+    /// PairMoments of φ − μ for a ramp φ: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
     #[test]
     fn ramps_less_their_mean_have_known_moments() {
         let moments = EntryMoments::new(Activation::Relu, 1.0, 0.0);

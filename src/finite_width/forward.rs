@@ -1,11 +1,16 @@
 //! Means and covariance of the variables of all live streams, to order 1/width.
 //!
 //! ```text
-//! y' = f(y) + ξ          E y' = f(E y) + ½ H:S + b          S' = J S Jᵀ + Q          J, H of f at E y, Q and b of ξ
+//! y' = f(y) + ξ          E y' = f(E y) + ½ ∇∇f:S + E ξ          S' = J S Jᵀ + Ξ          J, ∇∇f at E y
 //! ```
 //!
+//! where y is the vector of the variables of all live streams; y' is y after a component; f is the map of the variables
+//! by a component; ξ is the noise that the entries of a layer add to the variables; E is the average over random
+//! weights and over features; S is the covariance of the variables y; S' is the covariance of y'; J is the Jacobian of
+//! the map f; ∇∇f is the tensor of the second derivatives of f; Ξ is the covariance Cov ξ of the noise.
+//!
 //! S is of order 1/n, and so is E y less its value at infinite width, which is kept as `mean`. In the code f is
-//! `Map::moved`, ½ H:S is `bent`, b is `Noise::drift`. A fork copies a stream, and a fan joins several streams into
+//! `Map::moved`, ½ ∇∇f:S is `bent`, E ξ is `Noise::drift`. A fork copies a stream, and a fan joins several streams into
 //! one. The blocks of S between streams are their covariances.
 //!
 //! Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
@@ -16,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::map::{Hessians, Map};
 use super::noise::{Noise, shift};
-use super::quadratic::{Place, Symmetric, Vectors};
+use super::quadratic::{StreamVariable, Symmetric, Vectors};
 use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// Mean and covariance of the variables of all live streams.
@@ -55,7 +60,7 @@ pub(crate) struct Step {
     pub(crate) blocks: SmallVec<[Matrix; 1]>,
     /// The second derivatives of the output variables with respect to the input variables.
     pub(crate) hessians: Hessians,
-    /// ½ H:S, the mean of the output less f at E y.
+    /// ½ ∇∇f:S, the mean of the output less f at E y.
     pub(crate) bent: Vector,
 }
 
@@ -79,7 +84,7 @@ impl Fluctuations {
     /// be the last slots, and are removed.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
         let Map { moved, leading, jacobians: blocks, hessians } = map;
-        let of_part = |(part, variable): Place| (parts[part], variable);
+        let of_part = |(part, variable): StreamVariable| (parts[part], variable);
         let bent = hessians.bent(|a, b| self.covariance.entry(of_part(a), of_part(b)));
         self.covariance = Arc::new(self.covariance.joined(parts, &blocks));
         self.mean.truncate(self.covariance.streams());

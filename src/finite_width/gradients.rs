@@ -3,9 +3,9 @@
 //!
 //! W is the covariance of the levels (mean_a |g_a|², mean_{a≠b} g_a·g_b)/E |g_a|² that the variables U and R of signals
 //! do not explain. A is the derivative of both levels with respect to U and R of all streams (`answers`). Noise of
-//! signals of covariance Q adds A Q Aᵀ to W, and entries of gradients add theirs. Where a component makes both kinds of
-//! noise, their covariance adds too. The variance of ln mean |g_a|² at a site is the first entry of W + A S Aᵀ; its
-//! root is the ± of a gradient.
+//! signals of covariance Ξ adds A Ξ Aᵀ to W, and entries of gradients add theirs. Where a component makes both kinds of
+//! noise, their covariance adds too. The variance of ln mean |g_a|² at a site is the first entry of W + A S Aᵀ, where S
+//! is the covariance of the variables; its root is the ± of a gradient.
 
 use nalgebra::{DMatrix, Matrix2};
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use smallvec::{SmallVec, smallvec};
 
 use super::differences::{Derivatives, Stencil, unit};
-use super::quadratic::{Place, Quadratic};
-use super::variables::{ExpansionPoint, Matrix, Moments, PAIR, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
+use super::quadratic::{Quadratic, StreamVariable};
+use super::variables::{ExpansionPoint, Matrix, PAIR, PairMoments, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
 use crate::mean_field::component::{MeanField, MeanFieldFan};
 use crate::mean_field::few::Few;
 use crate::mean_field::gradient::Gradient;
@@ -45,7 +45,7 @@ pub(crate) struct Hessians(Vec<Second>);
 
 impl Hessians {
     /// Adds a second derivative of a variable. If the two input variables differ, `value` counts for both orders.
-    fn add(&mut self, row: usize, [a, b]: [Place; 2], value: f64) {
+    fn add(&mut self, row: usize, [a, b]: [StreamVariable; 2], value: f64) {
         if value != 0.0 {
             let by = [a, b].map(|(stream, variable)| (stream as u8, variable as u8));
             self.0.push(Second { row: row as u8, by, value });
@@ -53,13 +53,13 @@ impl Hessians {
     }
 
     /// Iterates over all second derivatives: the output variable, the two input variables and the value.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, [Place; 2], f64)> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, [StreamVariable; 2], f64)> {
         let place = |(stream, variable): (u8, u8)| (usize::from(stream), usize::from(variable));
         self.0.iter().map(move |second| (usize::from(second.row), second.by.map(place), second.value))
     }
 
-    /// Returns ½ H:S for every output variable. `covariance` returns the covariance S of two input variables.
-    pub(crate) fn bent(&self, covariance: impl Fn(Place, Place) -> f64) -> Vector {
+    /// Returns ½ ∇∇f:S for every output variable. `covariance` returns the covariance S of two input variables.
+    pub(crate) fn bent(&self, covariance: impl Fn(StreamVariable, StreamVariable) -> f64) -> Vector {
         let mut bent = Vector::zeros();
         for (row, [a, b], value) in self.each() {
             let both = if a == b { 0.5 } else { 1.0 };
@@ -82,7 +82,7 @@ pub(crate) struct Gain {
 
 /// Returns the place of a variable of the pair (u, u, r) whose tokens are `of`: a and b, one of them and all, or all
 /// and all.
-fn place(variable: usize, of: [usize; PAIR]) -> Place {
+fn place(variable: usize, of: [usize; PAIR]) -> StreamVariable {
     (variable / PAIR, of[variable % PAIR])
 }
 
@@ -301,7 +301,7 @@ impl Gain {
 }
 
 /// Returns the map of a component about `x` and its factors on gradients. `y` is the output at infinite width.
-pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: ExpansionPoint<'_>, y: &Moments) -> (Map, Gain) {
+pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: ExpansionPoint<'_>, y: &PairMoments) -> (Map, Gain) {
     let tagged = Tagged::of(1);
     let input = tagged.signal(0, x);
     let output = rule.forward(&input);
@@ -311,7 +311,7 @@ pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: ExpansionPoint<'_>, 
 
 /// Returns the map of a fan about its parts and its factors on the gradient of each part. `y` is the output at infinite
 /// width.
-pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[ExpansionPoint<'_>], y: &Moments) -> (Map, Vec<Gain>) {
+pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[ExpansionPoint<'_>], y: &PairMoments) -> (Map, Vec<Gain>) {
     let tagged = Tagged::of(parts.len());
     let signal = |(index, part): (usize, &ExpansionPoint<'_>)| Arc::new(tagged.signal(index, *part));
     let inputs: Vec<Arc<Signal>> = parts.iter().enumerate().map(signal).collect();
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn norms_have_the_derivatives_of_their_formula() {
         let eps = 0.25;
-        let x = Moments::unit(0.3);
+        let x = PairMoments::unit(0.3);
         let share = eps / (1.0 + eps);
         let (map, gain) =
             component(&Norm::plain(NormKind::RmsNorm, eps), ExpansionPoint { x: &x, means: [0.0; 2] }, &x);
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn ramps_have_the_derivatives_of_their_kernel() {
         for r in [-0.8f64, 0.0, 0.6, 0.99] {
-            let x = Moments::unit(r);
+            let x = PairMoments::unit(r);
             let (map, gain) = component(&Dual::new(Activation::Relu), ExpansionPoint { x: &x, means: [0.0; 2] }, &x);
             let (slope, bend) = (1.0 - r.acos() / PI, (PI * (1.0 - r * r).sqrt()).recip());
             assert_relative_eq!(map.jacobians[0][(R_AB, R_AB)], slope, max_relative = 1e-5);
@@ -373,7 +373,7 @@ mod tests {
     fn sums_of_any_number_of_parts_have_shares() {
         let scales = [0.3, 0.5, 0.7, 0.2, 0.4, 0.6];
         let sum = Sum { branches: scales.map(|scale| Branch::constant(scale, Vec::new())).into() };
-        let x = Moments::unit(0.2);
+        let x = PairMoments::unit(0.2);
         let (map, _) = fan(&sum, &[ExpansionPoint { x: &x, means: [0.0; 2] }; 6], &x);
         let total: f64 = scales.iter().map(|scale| scale * scale).sum();
         for (jacobian, scale) in map.jacobians.iter().zip(scales) {

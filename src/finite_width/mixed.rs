@@ -1,18 +1,26 @@
 //! Second moments of products of signals with gradients, c_ab = x_a·g_b, and their effect on gradients.
 //!
-//! Given W x = y, the gradient at the input of a linear map is Wᵀg = X (XᵀX)⁻¹ Yᵀg + P⊥W̃ᵀg with W̃ drawn anew. So
-//! x·Wᵀg = y·g, and |Wᵀg|² differs from that of an independent W only as far as E c cᵀ is not isotropic. Three numbers
-//! of a gradient,
+//! Three numbers of a gradient are passed back by affine maps, and multiples of them over n are added to ln E g_a² and
+//! ln E g_a g_b. All three are 1 if the gradient is isotropic:
 //!
 //! ```text
-//! ρ = E c_aa²/(n E x² E g²)      α = E c_aa c_ab/(n E x² E g_a g_b)      k = E (Σ_i g_i)²/(n E g²)      all 1 if g is isotropic
+//! ρ = E c_aa²/(n E x² E g²)      α = E c_aa c_ab/(n E x² E g_a g_b)      k = E (Σ_i g_i)²/(n E g²)
 //! ```
 //!
-//! are passed back by affine maps, and multiples of them over n are added to ln E g_a² and ln E g_a g_b. Gradients of
-//! gains alone depend on two more numbers. One is the excess of E c_aa c_bb/(n E x² E g²) over E x_a x_b
-//! E g_a g_b/(E x² E g²), which c_ab c_ba has too. The other is q, n times the relative excess of E Σ_i g_ai² x_ai²
-//! over n E x² E g²: where g has more along x, large entries have larger gradients.
-//! Source: Bolthausen 2014 (conditioning on a Gaussian matrix).
+//! where ρ, α are the second moment of c_aa and that of c_aa with c_ab, relative to an isotropic gradient; k is the
+//! squared sum of the entries of a gradient, relative to an isotropic gradient; E is the average over random weights
+//! and over features; x, g are entries of a signal and of its gradient; g_a, g_b are the gradients of the loss with
+//! respect to the vectors of tokens a and b; g_i is entry i of the gradient of a token; a, b are positions of tokens; n
+//! is the number of features.
+//!
+//! Given W x = y, the gradient at the input of a linear map is Wᵀg = X (XᵀX)⁻¹ Yᵀg + P⊥W̃ᵀg, where W̃ is a new sample
+//! of W and P⊥ the projection onto the complement of all inputs x. So x·Wᵀg = y·g, and |Wᵀg|² differs from that of an
+//! independent W only as far as E c cᵀ is not isotropic.
+//!
+//! Gradients of gains alone depend on two more numbers. One is the excess of E c_aa c_bb/(n E x² E g²) over E x_a x_b E
+//! g_a g_b/(E x² E g²), which c_ab c_ba has too. The other is q, n times the relative excess of E Σ_i g_ai² x_ai² over
+//! n E x² E g²: where g has more along x, large entries have larger gradients. Source: Bolthausen 2014 (conditioning on
+//! a Gaussian matrix).
 
 /// The numbers ρ, α, k, the excess of c_aa c_bb, and q of a gradient.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,14 @@
 //! The noise that finitely many entries add to the variables: the four-point function of one entry, over the width.
 //!
 //! ```text
-//! M = E x_a x_b x_c x_d/(E x²)²      Cov(G_ab, G_cd) = (M_abcd − G_ab G_cd)/n      G_ab = x_a·x_b/n, in units of E x²
+//! M_abcd = E x_a x_b x_c x_d/(E x²)²
+//! G_ab = x_a·x_b/n, in units of E x²      Cov(G_ab, G_cd) = (M_abcd − G_ab G_cd)/n
 //! ```
+//!
+//! where M_abcd is the four-point function of one entry of tokens a, b, c, d; E is the average over random weights and
+//! over features; x is one entry of the vector of a token; x_a, x_b, x_c, x_d are the vectors of tokens a, b, c, d, or
+//! one entry of them; a, b, c, d are positions of tokens; G_ab is the product of tokens a and b, averaged over their
+//! entries; Cov is a covariance over networks; n is the number of features.
 //!
 //! Tokens are exchangeable, so five numbers give all of M, and seven all of Cov. For Gaussian entries M follows from
 //! Wick's theorem (Isserlis 1918). Covariance and drift in the variables (u, r) follow from Itô's formula, to order
@@ -106,8 +112,10 @@ impl FourPoint {
 }
 
 impl Covariances {
-    /// The covariances of x_a f_b + f_a x_b for two uncorrelated signals x and f, whose cosines are `a` and `b`. `both`
-    /// is the product of their shares of the sum, `joint` the covariance of their cosines.
+    /// The covariances of the cross terms x_a f_b + f_a x_b in the products of x + f, for two uncorrelated signals x and
+    /// f. `both` is the product of the shares of x and f in the second moment of x + f. The second argument has the
+    /// cosine between two tokens of x, and that between two tokens of f; `joint` is the covariance of these cosines over
+    /// networks.
     pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Self {
         let product = a * b;
         Self {
@@ -245,8 +253,8 @@ fn jacobian(r: f64) -> Matrix {
     jacobian
 }
 
-/// Returns ½ H:M of the variables, where H is their second derivative by the products G and M the covariance of the
-/// products.
+/// Returns the shift of the means of the variables: half the contraction of their second derivatives by the products G
+/// with `moments`, the covariance of the products.
 fn drift(r: f64, moments: &Matrix) -> Vector {
     let mut drift = Vector::zeros();
     for level in [U_A, U_B, U] {
@@ -317,7 +325,8 @@ mod tests {
         assert!((3.0 * aabc + (length - 3.0) * abcd).abs() < 1e-12);
     }
 
-    /// ln χ²_n/n of Gaussian entries has the variance 2/n and the mean −1/n.
+    /// The mean square χ²_n/n of n Gaussian entries of variance 1: to order 1/n, its logarithm ln(χ²_n/n) has the mean
+    /// −1/n and the variance 2/n.
     #[test]
     fn logarithms_of_squares_are_lower_on_average() {
         let noise = FourPoint::gaussian(0.5, 0.0).covariances(0.5).noise(100.0, 8.0, 0.5);

@@ -11,7 +11,7 @@ use super::variables::{Matrix, Vector};
 pub(crate) type Vectors = SmallVec<[Vector; 2]>;
 
 /// A variable: the index of its stream, and its index in the stream.
-pub(crate) type Place = (usize, usize);
+pub(crate) type StreamVariable = (usize, usize);
 
 /// A symmetric matrix of the variables of several streams.
 #[derive(Clone, Debug)]
@@ -50,13 +50,13 @@ impl Symmetric {
     }
 
     /// Returns the entry of two variables.
-    pub(crate) fn entry(&self, a: Place, b: Place) -> f64 {
+    pub(crate) fn entry(&self, a: StreamVariable, b: StreamVariable) -> f64 {
         let ((row, i), (column, j)) = if a.0 < b.0 { (b, a) } else { (a, b) };
         self.blocks[lower(row, column)][(i, j)]
     }
 
     /// Adds a number to the entry of two variables, and to the entry across the diagonal.
-    pub(crate) fn add_entry(&mut self, a: Place, b: Place, value: f64) {
+    pub(crate) fn add_entry(&mut self, a: StreamVariable, b: StreamVariable, value: f64) {
         let ((row, i), (column, j)) = if a.0 < b.0 { (b, a) } else { (a, b) };
         let block = &mut self.blocks[lower(row, column)];
         block[(i, j)] += value;
@@ -302,7 +302,7 @@ mod tests {
     /// Returns a matrix whose entries differ, symmetric in the two variables.
     fn some(streams: usize, seed: f64) -> Symmetric {
         let mut matrix = Symmetric::zeros(streams);
-        let entry = |a: Place, b: Place| {
+        let entry = |a: StreamVariable, b: StreamVariable| {
             let [a, b] = [a, b].map(|(stream, variable)| (stream * VARIABLES + variable) as f64);
             (seed + 0.37 * (a + b) + 0.11 * a * b).sin()
         };

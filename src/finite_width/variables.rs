@@ -1,10 +1,17 @@
 //! The variables in which one network differs from the infinitely wide one.
 //!
 //! ```text
-//! y = (u_a, u_b, r_ab, r_a, r_b, U, R)      u_a = ln |x_a|²/n      r_ab = x_a·x_b/(|x_a||x_b|)      of two tagged tokens a, b
-//!                                           r_a = mean_b x_a·x_b/(|x_a| √(mean_b |x_b|²))          of a and all others
-//!                                           U = ln mean_a |x_a|²/n      R = mean_{a≠b} x_a·x_b/mean_a |x_a|²      of all
+//! y = (u_a, u_b, r_ab, r_a, r_b, U, R)
+//! two tagged tokens a, b      u_a = ln |x_a|²/n                r_ab = x_a·x_b/(|x_a||x_b|)
+//! a and all others            r_a = mean_{b≠a} x_a·x_b/(|x_a| √(mean_b |x_b|²))
+//! all tokens                  U = ln mean_a |x_a|²/n           R = mean_{a≠b} x_a·x_b/mean_a |x_a|²
 //! ```
+//!
+//! where y is the vector of the variables of one stream; a, b are positions of tokens; x_a, x_b are the vectors of
+//! tokens a and b; n is the number of features; u_a, u_b are the logarithms of the mean squares of the two tagged
+//! tokens; r_ab is the cosine of the two tagged tokens; r_a, r_b are the correlations of each tagged token with all
+//! other tokens; U is the logarithm of the mean square of all tokens; R is the mean correlation of two different tokens
+//! of the sequence; mean_a, mean_b, mean_{b≠a}, mean_{a≠b} are averages over the tokens in the index.
 //!
 //! Each network has its own values of these variables. Source: van Kampen 2007, chapter X (expansion in the size of a
 //! system).
@@ -40,7 +47,7 @@ pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
 
 /// Second moments of two tokens of a stream at infinite width, averaged over its sequence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moments {
+pub(crate) struct PairMoments {
     pub(crate) width: f64,
     /// E x² over e^`ln_unit`.
     pub(super) own: f64,
@@ -51,7 +58,7 @@ pub(crate) struct Moments {
     pub(super) mean: Option<f64>,
 }
 
-impl Moments {
+impl PairMoments {
     pub(crate) fn of(x: &Signal) -> Self {
         let positions = &x.kernel.positions;
         let (own, correlation) = averages(&x.kernel);
@@ -59,7 +66,7 @@ impl Moments {
         Self { width: x.width, own, ln_unit: x.kernel.ln_unit, correlation, mean }
     }
 
-    /// Moments of features of mean 0 and variance 1, whose tokens have this correlation.
+    /// PairMoments of features of mean 0 and variance 1, whose tokens have this correlation.
     pub(crate) fn unit(correlation: f64) -> Self {
         Self { width: 1.0, own: 1.0, ln_unit: 0.0, correlation, mean: None }
     }
@@ -101,7 +108,7 @@ pub(crate) fn levels(kernel: &Kernel) -> (f64, f64) {
 /// A stream at infinite width, and the shifts of its means at finite width.
 #[derive(Clone, Copy)]
 pub(crate) struct ExpansionPoint<'x> {
-    pub(crate) x: &'x Moments,
+    pub(crate) x: &'x PairMoments,
     /// E u_a and E r_ab less their values at infinite width.
     pub(crate) means: [f64; 2],
 }

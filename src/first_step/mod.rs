@@ -2,19 +2,21 @@
 //!
 //! # Formula
 //!
-//! Let G = dL/dW of one sequence, η the learning rate of a tensor (the requested rate × the factor of the tensor in the
-//! stack) and n the number of entries of the tensor. For a linear map y = W x:
-//!
 //! ```text
-//! SGD    ΔW = −η G         RMS ΔW = η √(E G²)    ΔL = −η n E G²      E Δy² = η² S
-//! Adam   ΔW = −η sign G    RMS ΔW = η √f         ΔL = −η n E |G|     E Δy² = η² S'
+//! SGD    ΔW = −η G         RMS ΔW = η √(E G²)       ΔL = −η n_entries E G²      E Δy² = η² S_SGD
+//! Adam   ΔW = −η sign G    RMS ΔW = η √seen         ΔL = −η n_entries E |G|     E Δy² = η² S_Adam
 //! ```
 //!
-//! ΔL is the first-order change of the loss by the step of this tensor alone, Δy the change of the output on the same
-//! sequence. For linear maps S, S' and E |G| are derived in `src/mean_field/steps/mod.rs`. Without ε Adam's first step
-//! is the sign of G, as both of its moments are corrected for their bias. f is the share of entries whose gradient is
-//! not exactly zero: in a table the share of rows whose ids occur, 1 elsewhere. For other tensors E |G| = √(2/π) √(f E
-//! G²), as for Gaussian entries.
+//! where W is a weight tensor; ΔW is its first step; G is the gradient dL/dW of one sequence; η is the learning rate of
+//! the tensor (the requested rate × the factor of the tensor in the stack); RMS ΔW is the root mean square √(E ΔW²)
+//! over the entries of the tensor; n_entries is the number of entries of the tensor; E is the average over random
+//! weights and over features; ΔL is the first-order change of the loss by the step of this tensor alone; Δy is the
+//! change of the output of a linear map y = W x on the same sequence; S_SGD, S_Adam are E Δy²/η² of SGD and of Adam,
+//! derived with E |G| in the header of the module `mean_field::steps`; seen is the share of entries whose gradient is
+//! not exactly zero (in a table the share of rows whose ids occur, 1 elsewhere).
+//!
+//! Without ε, the constant in its denominator, Adam's first step is the sign of G, as both of its moments are corrected
+//! for their bias. For tensors other than linear maps E |G| = √(2/π) √(seen E G²), as for Gaussian entries.
 //!
 //! # Assumptions
 //!

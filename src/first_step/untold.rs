@@ -11,16 +11,16 @@ use crate::mean_field::dual::function::is_odd;
 /// Returns the names of the weights of maps that make keys. Under Adam it also returns the weights before activations
 /// that can be silent, and those whose input features are not like Gaussian ones.
 pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
-    let mut walk = Walk { optimizer, ends: Vec::new(), weights: HashSet::new() };
+    let mut search = Search { optimizer, ends: Vec::new(), weights: HashSet::new() };
     for stream in &stack.streams {
         let has_mean = match &stream.source {
             Source::Gaussian(source) => source.mean != 0.0,
             Source::Embedding(source) => source.terms.iter().any(is_wave),
         };
-        let end = walk.through(&stream.body, Features { has_mean, ..Features::GAUSSIAN }, false);
-        walk.ends.push(end);
+        let end = search.through(&stream.body, Features { has_mean, ..Features::GAUSSIAN }, false);
+        search.ends.push(end);
     }
-    walk.weights
+    search.weights
 }
 
 /// The deviations of features from Gaussian features without a mean.
@@ -72,14 +72,14 @@ impl Features {
     }
 }
 
-struct Walk<'s> {
+struct Search<'s> {
     optimizer: Optimizer,
     /// The features at the ends of earlier streams.
     ends: Vec<Features>,
     weights: HashSet<&'s str>,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> Search<'s> {
     /// Returns the features after a body and collects its weights; `makes_keys` is true for a part of the keys.
     fn through(&mut self, body: &'s [Node], mut features: Features, makes_keys: bool) -> Features {
         for (place, node) in body.iter().enumerate() {

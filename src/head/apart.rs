@@ -1,19 +1,24 @@
-//! Moments of a softmax in which one score has a different law, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
+//! SlopeMoments of a softmax in which one score has a different law, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
 //!
 //! # Formula
 //!
-//! A score is z = u, or z = c tanh(u/c) under a soft cap c, where u is Gaussian and J = dz/du. There are groups g of
-//! n_g scores with u ~ N(0, w_g), and one distinguished score with u ~ N(μ, v). M_k is E J^j y^k e^{−y} of a score of a
-//! group, and N_k the same expectation for the distinguished score, where y = t e^z. With Π = Π_g M_0^{n_g}:
-//!
 //! ```text
 //! E ln Σ e^z = ∫ (e^{−t} − N_0 Π) d ln t
-//! E A_o J^j = ∫ N_1 Π d ln t      E A_o² J² = ∫ N_2 Π d ln t      E Σ_{v in g} A² J² = n_g ∫ N_0 M_2 Π/M_0 d ln t
+//! E A_o J^j = ∫ N_1 Π d ln t      E A_o² J² = ∫ N_2 Π d ln t
+//! E Σ_group A² J² = n_group ∫ N_0 M_2 Π/M_0 d ln t
 //! ```
+//!
+//! where E is the average over random weights and over features; z is a score, which is u, or C tanh(u/C) under a soft
+//! cap C; u is a Gaussian variable, the score before the soft cap; J is the slope dz/du of the soft cap; Σ is the sum
+//! over all scores; Σ_group is the sum over the scores of one group; n_group is the number of scores of a group, which
+//! all have u ~ N(0, w); A is the softmax weight of a score; A_o is the weight of the distinguished score, which has u
+//! ~ N(μ, w_o); t is the variable of integration; M_k is E J^j y^k e^{−y} of a score of a group, with y = t e^z; N_k is
+//! the same expectation of the distinguished score; Π is the product of M_0^{n_group} over all groups; j, k are powers
+//! of J and of y.
 //!
 //! # Assumption
 //!
-//! Scores whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it
+//! ScoreNodes whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it
 //! has at that deviation. They are scaled down to it, and ln Σ e^z is scaled up again. A mean beyond all other scores
 //! only shifts ln Σ e^z.
 
@@ -30,22 +35,22 @@ const SHARPEST_CAPPED: f64 = 4096.0;
 /// Number of standard deviations beyond which no score lies.
 const REACH: f64 = 10.0;
 
-/// Moments of the softmax weights A and of the scores from which they are computed.
+/// SlopeMoments of the softmax weights A and of the scores from which they are computed.
 pub(crate) struct Apart {
     /// E ln Σ e^z.
     pub(crate) ln_partition: f64,
-    /// Moments of the weight of the distinguished score.
+    /// SlopeMoments of the weight of the distinguished score.
     pub(crate) own: Weights,
-    /// Moments of the other weights, summed over all of them.
+    /// SlopeMoments of the other weights, summed over all of them.
     pub(crate) others: Weights,
-    /// Moments of the weights of each group, summed over the group.
+    /// SlopeMoments of the weights of each group, summed over the group.
     pub(crate) groups: Vec<Weights>,
-    /// Moments of the distinguished score.
-    pub(crate) own_score: Moments,
-    /// Moments of one score of each group.
-    pub(crate) group_scores: Vec<Moments>,
-    /// Moments of one of the other scores, on average over the groups.
-    pub(crate) other_score: Moments,
+    /// SlopeMoments of the distinguished score.
+    pub(crate) own_score: SlopeMoments,
+    /// SlopeMoments of one score of each group.
+    pub(crate) group_scores: Vec<SlopeMoments>,
+    /// SlopeMoments of one of the other scores, on average over the groups.
+    pub(crate) other_score: SlopeMoments,
 }
 
 /// A group of scores with the same law.
@@ -57,7 +62,7 @@ pub(crate) struct Group {
     pub(crate) variance: f64,
 }
 
-/// Moments of softmax weights A.
+/// SlopeMoments of softmax weights A.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weights {
     /// E A.
@@ -70,9 +75,9 @@ pub(crate) struct Weights {
     pub(crate) square: f64,
 }
 
-/// Moments of a score z and of J.
+/// SlopeMoments of a score z and of J.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moments {
+pub(crate) struct SlopeMoments {
     /// E z.
     pub(crate) mean: f64,
     /// E z².
@@ -96,8 +101,11 @@ impl Apart {
         let scaled: Vec<Group> =
             groups.iter().map(|group| Group { variance: group.variance * square, ..*group }).collect();
         let found = Self::within_reach(&scaled, [mean * factor, variance * square], None);
-        let moments =
-            |moments: Moments| Moments { mean: moments.mean / factor, square: moments.square / square, ..moments };
+        let moments = |moments: SlopeMoments| SlopeMoments {
+            mean: moments.mean / factor,
+            square: moments.square / square,
+            ..moments
+        };
         Self {
             ln_partition: found.ln_partition / factor,
             own_score: moments(found.own_score),
@@ -115,7 +123,7 @@ impl Apart {
         let reach = REACH * (w.sqrt() + variance.sqrt()) + n.ln().abs() + 2.0 * NEGLIGIBLE;
         let near = if softcap.is_some() { mean } else { mean.clamp(-reach, reach) };
         let found = Self::integrated(groups, [near, variance], softcap);
-        let own_score = Moments {
+        let own_score = SlopeMoments {
             mean: found.own_score.mean + (mean - near),
             square: found.own_score.square + mean * mean - near * near,
             ..found.own_score
@@ -124,11 +132,12 @@ impl Apart {
     }
 
     fn integrated(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
-        let one = Scores::new(mean, variance, softcap);
-        let scores: Vec<Scores> = groups.iter().map(|group| Scores::new(0.0, group.variance, softcap)).collect();
+        let one = ScoreNodes::new(mean, variance, softcap);
+        let scores: Vec<ScoreNodes> =
+            groups.iter().map(|group| ScoreNodes::new(0.0, group.variance, softcap)).collect();
         let n: f64 = groups.iter().map(|group| group.count).sum();
-        let largest = scores.iter().map(Scores::largest).fold(f64::NEG_INFINITY, f64::max);
-        let smallest = scores.iter().map(Scores::smallest).fold(f64::INFINITY, f64::min);
+        let largest = scores.iter().map(ScoreNodes::largest).fold(f64::NEG_INFINITY, f64::max);
+        let smallest = scores.iter().map(ScoreNodes::smallest).fold(f64::INFINITY, f64::min);
         let lower = -(n.ln() + largest).max(one.largest()) - NEGLIGIBLE;
         let upper = 4.0 - smallest;
         let (mut ln_partition, mut own) = (0.0, Weights::default());
@@ -154,13 +163,13 @@ impl Apart {
         for sums in &of_groups {
             others.add(1.0, sums);
         }
-        let group_scores: Vec<Moments> = scores.iter().map(Scores::moments).collect();
-        let other_score = Moments::mean(groups.iter().zip(&group_scores).map(|(group, of)| (group.count / n, of)));
+        let group_scores: Vec<SlopeMoments> = scores.iter().map(ScoreNodes::moments).collect();
+        let other_score = SlopeMoments::mean(groups.iter().zip(&group_scores).map(|(group, of)| (group.count / n, of)));
         Self { ln_partition, own, others, groups: of_groups, own_score: one.moments(), group_scores, other_score }
     }
 }
 
-impl Moments {
+impl SlopeMoments {
     fn mean<'m>(of: impl Iterator<Item = (f64, &'m Self)>) -> Self {
         let zero = Self { mean: 0.0, square: 0.0, slope: 0.0, slope_square: 0.0 };
         of.fold(zero, |sum, (share, of)| Self {
@@ -185,7 +194,7 @@ impl Weights {
 const NEGLIGIBLE: f64 = 25.0;
 
 /// The law of a score as quadrature nodes in ascending order.
-struct Scores {
+struct ScoreNodes {
     nodes: Vec<Node>,
 }
 
@@ -203,7 +212,7 @@ struct At {
     weights: Weights,
 }
 
-impl Scores {
+impl ScoreNodes {
     fn new(mean: f64, variance: f64, softcap: Option<f64>) -> Self {
         let std = variance.sqrt();
         let node = |(x, weight): (f64, f64)| {
@@ -240,9 +249,9 @@ impl Scores {
         At { none, weights }
     }
 
-    fn moments(&self) -> Moments {
+    fn moments(&self) -> SlopeMoments {
         let sum = |of: &dyn Fn(&Node) -> f64| self.nodes.iter().map(|node| node.weight * of(node)).sum();
-        Moments {
+        SlopeMoments {
             mean: sum(&|node| node.score),
             square: sum(&|node| node.score * node.score),
             slope: sum(&|node| node.slope),
@@ -271,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Scores that hardly vary have weights A = e^μ/(e^μ + n).
+    /// ScoreNodes that hardly vary have weights A = e^μ/(e^μ + n).
     #[test]
     fn fixed_scores_are_a_plain_softmax() {
         let (n, mean) = (99.0_f64, 50.0_f64.ln());
@@ -345,7 +354,7 @@ mod tests {
             }
         }
         let of = |weights: &Weights| [weights.sloped, weights.sloped_twice, weights.square];
-        let Moments { mean, slope, slope_square, .. } = expected.own_score;
+        let SlopeMoments { mean, slope, slope_square, .. } = expected.own_score;
         let (own, others) = (of(&expected.own), of(&expected.others));
         let expected = [&own[..], &others, &[expected.ln_partition, mean, slope, slope_square]].concat();
         for ([sum, squares], expected) in sums.into_iter().zip(expected) {

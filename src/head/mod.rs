@@ -2,44 +2,47 @@
 //!
 //! # Formula
 //!
-//! A head of V rows w_v ~ (0, s²) on x of width d has logits z_v = w_v·x. Given x they are independent Gaussians of
-//! variance w = d s² E x²; at two tokens their correlation is the cosine ρ of the tokens. Let p = softmax z, y be the
-//! one-hot target, S2 and S11 the overlaps of p (`src/mean_field/softmax/`) and r the probability that two tokens have
-//! the same target. Then
-//!
 //! ```text
 //! E loss       = E ln Σ e^z − E z_y = ∫₀^∞ (e^{−t} − M_0(t)^V)/t dt        (ln V + w/2 while w ≪ ln V)
-//! E |p − y|²   = 1 − 2/V + S2                    E (p_a − y_a)·(p_b − y_b) = r − 2/V + S11(ρ)
+//! E |p − y|²   = 1 − 2/V + S2                    E (p_a − y_a)·(p_b − y_b) = π₂ − 2/V + S11(ρ)
 //! E g²         = s² E |p − y|²/L²                the loss being the mean over the L tokens of a sequence
 //! E dW_head²   = Σ_ab E x_a x_b E (p_a − y_a)·(p_b − y_b)/(V L²)
+//!
+//! a tied head, whose row o is the token's own embedding:
+//! E loss       = ∫₀^∞ (e^{−t} − N_0(t) M_0(t)^{V−1})/t dt − π₂ c √(n w)
+//! E p_y        = π₂ P + (1 − π₂)(1 − P)/(V − 1)                 in place of 1/V; S2 likewise with p_o apart
+//! S11          = (1 − P)² S11(ρ) + 2 P (1 − P)/V + π₂ P²
 //! ```
 //!
-//! The gradient g at the end of the stream is correlated like p − y and seeds the backward pass. Tokens of equal ids
-//! have a correlation of their own: their cosine is larger by c², where c is the cosine to the token's own embedding
+//! where x, x_a are the input of the head at a token; z is the vector of the logits z_v = w_v·x; w_v is row v of the
+//! head, with entries of variance s²; s² is the variance of an entry of a weight; w is the variance n s² E x² of a
+//! logit; n is the number of features of x; V is the number of rows, the size of the vocabulary; L is the number of
+//! tokens of a sequence; E is the average over random weights and over features; t is a variable of integration; M_0,
+//! N_0 are E e^{−t e^z} of a logit and of the logit z_o of the row o; p, p_a are softmax z at a token; y, y_a are the
+//! one-hot target of a token; z_y, p_y are the entries of z and p at the target; S2, S11 are the overlaps E Σ p² and E
+//! p_a·p_b of the softmax; ρ is the correlation of two tokens; π₂ is the probability that two tokens have the same
+//! target; a, b are positions of tokens; g is the gradient of the loss with respect to x; dW_head is the gradient of an
+//! entry of the head; o is the id of a token; c is the cosine of x to the token's own embedding; P is E p_o.
+//!
+//! The overlaps are those of `src/mean_field/softmax/`. Given x the logits are independent Gaussians; at two tokens
+//! their correlation is the cosine ρ of the tokens. The gradient g at the end of the stream is correlated like p − y
+//! and seeds the backward pass. Tokens of equal ids have a correlation of their own: their cosine is larger by c²
 //! (`own.rs`). Under a soft cap z = C tanh(u/C), with u Gaussian, each p − y is multiplied by J = dz/du, and the loss
 //! is the loss of z (`residual.rs`, `apart.rs`).
 //!
-//! In a tied head one row is the token's own embedding, whose cosine to x is c (`src/head/own.rs`). At a given length
-//! of x its logit is z_o ~ N(c √(d w), w (1 − c²/2)). With P = E p_o,
-//!
-//! ```text
-//! E loss       = ∫₀^∞ (e^{−t} − M_o(t) M_0(t)^{V−1})/t dt − r c √(d w)
-//! E p_y        = r P + (1 − r)(1 − P)/(V − 1)                 in place of 1/V; S2 likewise with p_o apart
-//! S11          = (1 − P)² S11(ρ) + 2 P (1 − P)/V + r P²
-//! ```
-//!
-//! The component of g along e_o is shorter by the factor 1 − c², since the norm subtracts the component along x. The
-//! gradients that the table collects as head and as embedding are not independent: `src/head/tied.rs`.
+//! At a given length of x the logit of the row o is z_o ~ N(c √(n w), w (1 − c²/2)). The component of g along the
+//! token's own embedding is shorter by the factor 1 − c², since the norm subtracts the component along x. The gradients
+//! that the table collects as head and as embedding are not independent: `src/head/tied.rs`.
 //!
 //! # Assumptions
 //!
 //! Targets have the law of the input and do not depend on the token itself, as in a language model at initialisation.
 //! The component of g along x itself, s² x, is left out: the norm before the head subtracts it, and it is one direction
-//! of d. The loss is averaged over sequences, not summed. The global norm leaves out gradients of norm biases.
+//! of n. The loss is averaged over sequences, not summed. The global norm leaves out gradients of norm biases.
 //!
 //! # Source
 //!
-//! Moments of the softmax: `src/mean_field/softmax/`; the rest is ours.
+//! SlopeMoments of the softmax: `src/mean_field/softmax/`; the rest is ours.
 
 mod apart;
 mod own;
@@ -216,7 +219,7 @@ pub(crate) fn entries(stack: &Stack, head: Option<&Head>) -> HashMap<String, u64
     entries
 }
 
-/// Moments of the input of the head.
+/// SlopeMoments of the input of the head.
 struct End {
     ln_second: f64,
     cosine: f64,

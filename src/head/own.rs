@@ -2,28 +2,38 @@
 //!
 //! # Formula
 //!
-//! x = a e + a remainder independent of e. The embedding e arrives through skip connections alone, because all other
-//! paths pass weights of mean zero. Its cosine to x, c = a √(E e²/E x²), starts at its value at the source and is not
+//! The signal x is c √(E x²/E e²) e plus a remainder independent of e. The embedding e arrives through skip connections
+//! alone, because all other paths pass weights of mean zero. The cosine c starts at its value at the source and is not
 //! changed by norms and scales. In sums,
 //!
 //! ```text
-//! y = Σ_i s_i x_i        c_y = Σ_i s_i c_i √(E x_i²/E y²)
+//! y = Σ_i β_i x_i        c_y = Σ_i β_i c_i √(E x_i²/E y²)
 //! ```
 //!
-//! On its way back, a gradient g loses at every norm its component along the norm's input. Let c_1 ≥ … ≥ c_n = c be the
-//! cosines there, and c_{n+1} = 0. Then ê − Σ_i x̂_i (c_i² − c_{i+1}²)/c_i remains of ê, the direction of e, since each
-//! x̂_i is c_i/c_j x̂_j plus an independent part. The remaining products with ê and with x/c are
+//! where y is the output of the sum; β_i is the factor on branch i; x_i is the output of branch i; c_i, c_y are the
+//! cosines of x_i and of y to e; e is the embedding of the token; E is the average over random weights and over
+//! features.
+//!
+//! On its way back, a gradient g loses at every norm its component along the norm's input. The remaining products of a
+//! gradient along e with e and with x/c are
 //!
 //! ```text
-//! kept = 1 − c_1²        radial = −Σ_{i<n} (1 − c_{i+1}²/c_i²)        (both 1 without norms)
+//! kept = 1 − c_1²        radial = −Σ_{k<n_norms} (1 − c_{k+1}²/c_k²)        (both 1 without norms)
 //! ```
+//!
+//! where kept is the component along e that the norms leave of a unit gradient along e; radial is the component along x
+//! that they leave of this gradient, divided by c; c_k is the cosine of the input x_k of norm k to e, where c_1 is the
+//! largest and the last is c; n_norms is the number of norms.
+//!
+//! Of the direction ê of e, ê − Σ_k x̂_k (c_k² − c_{k+1}²)/c_k remains, where x̂_k is the direction of x_k and c_{k+1}
+//! is 0 after the last norm, since each x̂_k is c_k/c_j x̂_j plus an independent part.
 
 use std::collections::HashMap;
 
 use sigprop_stack::{Component, Node, Norm, NormKind, Op, SiteTable, Stack, Sum};
 
 use super::ln_second;
-use crate::predict::ForwardWalk;
+use crate::predict::ForwardPass;
 
 /// The relation between a token's embedding and the end of its stream.
 pub(super) struct Own {
@@ -40,7 +50,7 @@ impl Own {
     /// second moments of all sites.
     pub(super) fn new(stack: &Stack, table: &SiteTable, variance: f64) -> Self {
         let stream = &stack.streams[stack.gradient.stream];
-        let second = ForwardWalk::new(stream).second_moment();
+        let second = ForwardPass::new(stream).second_moment();
         let levels = table.sites.iter().map(|row| (row.site.as_str(), ln_second(row))).collect();
         let prefix = if stack.streams.len() > 1 { &stream.name } else { "" };
         let start = Carried { cosine: root_part(variance.ln(), second.ln()), ln_second: second.ln(), norms: None };

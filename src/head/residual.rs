@@ -1,4 +1,4 @@
-//! Moments of J (p − y), the softmax minus the one-hot target times the slope of the soft cap, and of the loss. Tied
+//! SlopeMoments of J (p − y), the softmax minus the one-hot target times the slope of the soft cap, and of the loss. Tied
 //! heads are in `tied.rs`.
 
 use super::apart::{Apart, Group};
@@ -9,7 +9,7 @@ use crate::mean_field::softmax::SoftmaxRow;
 pub(super) struct Logits {
     /// V, the number of rows.
     pub(super) vocab_size: f64,
-    /// d, the width of the input.
+    /// n, the width of the input.
     pub(super) width: f64,
     /// w, the variance of a logit before the soft cap, on average over the rows.
     pub(super) variance: f64,
@@ -37,7 +37,7 @@ pub(super) struct RowGroup {
     pub(super) weight: f64,
 }
 
-/// Moments of the loss and of its gradient with respect to the logits.
+/// SlopeMoments of the loss and of its gradient with respect to the logits.
 pub(super) struct Residual {
     /// E loss.
     pub(super) cross_entropy: f64,
@@ -50,7 +50,7 @@ pub(super) struct Residual {
     pub(super) between: f64,
     /// L E (dL/db)² of a bias, summed over all rows.
     pub(super) bias: f64,
-    /// L E |dL/dW|²/(d E x²), summed over all rows of the head. For a tied head this includes the product with the
+    /// L E |dL/dW|²/(n E x²), summed over all rows of the head. For a tied head this includes the product with the
     /// gradient of the embeddings, but not |dL/de|².
     pub(super) table: f64,
     /// `between` for tokens of equal ids, without the component along the input of the head.

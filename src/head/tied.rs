@@ -2,21 +2,30 @@
 //!
 //! # Formula
 //!
-//! A token a has the id o_a, the target y_a, and q_a = p_a − one-hot y_a; the cosine of x to its own embedding is c
-//! (`own.rs`). As a row of the head, row v has the gradient H_v = Σ_a q_av x_a/L. As an embedding, its gradient is
-//! E_v = Σ_{o_b = v} J_b, where J_b = dL/de_b is κ Σ_v q_bv w_v/L through the skips, κ = c √(E x²/s²), without the
-//! components that norms subtract. The mean of x_a·w_v is c √(d w) for v = o_a and 0 for all others. The cosine between
-//! two tokens is ρ + c² if their ids are equal, and ρ if not. In units of d E x²/L,
+//! In units of n E x²/L,
 //!
 //! ```text
-//! Σ_v E H_v²       = E |q|² + (L − 1) [ρ E q_a·q_b + c² E(q_a·q_b; o_a = o_b)]
-//! 2 Σ_v E H_v·E_v  = 2 c² { R E q_ao² + (L − 1) [(k − ρ) E(q_ao q_bo; o_a = o_b = o)
+//! Σ_v E dW_v²         = E |q|² + (L − 1) [ρ E q_a·q_b + c² E(q_a·q_b; o_a = o_b)]
+//! 2 Σ_v E dW_v·de_v   = 2 c² { radial E q_ao² + (L − 1) [(kept − ρ) E(q_ao q_bo; o_a = o_b = o)
 //!                       + E(q_a(o_b) q_b(o_a); o_a ≠ o_b) − ρ E(q_a(o_b) q_b(o_b); o_a ≠ o_b)] }
 //! ```
 //!
-//! where k and R are the parts of J that the norms leave along its embedding and along x (`own.rs`); R = 0 if the last
-//! norm is the only one on the way. E(…; …) are sums over ordered pairs of q_av q_bu = (α − Y)(β − Z), from the
-//! probabilities of Y, of Z and of both. α and β are E p at the token's own id, P, or at another, (1 − P)/(V − 1). A
+//! where v is the index of a row of the table; dW_v is the gradient Σ_a q_av x_a/L of row v as a row of the head; de_v
+//! is the gradient Σ_{o_b = v} dL/de_b of row v as an embedding; q, q_a are the softmax minus the one-hot target, p_a −
+//! y_a, at a token; q_av, q_ao, q_a(o_b) are the entries of q_a at the ids v, o and o_b; o_a is the id of token a; o is
+//! the id of a token; a, b are positions of tokens; E is the average over random weights and over features; E(…) is the
+//! average over ordered pairs of different tokens, where pairs that do not meet the condition count as zero; L is the
+//! number of tokens of a sequence; ρ is the correlation of two tokens of different ids (ρ + c² if their ids are equal);
+//! c is the cosine of x to the token's own embedding; kept, radial are the parts of dL/de_b that the norms leave along
+//! its embedding and along x.
+//!
+//! The numbers c, kept and radial are derived in `own.rs`; radial is 0 if the last norm is the only one on the way. The
+//! gradient dL/de_b at the embedding of token b is c √(E x²/s²) Σ_v q_bv w_v/L through the skips, without the
+//! components that norms subtract; w_v is row v of the head. The mean of x_a·w_v is c √(n w) for v = o_a and 0 for all
+//! others, where n is the number of features of x and w the variance of a logit.
+//!
+//! The averages of q_av q_bu = (α − Y)(β − Z) follow from the probabilities of Y, of Z and of both, where Y and Z are 1
+//! if v is the target of a and u that of b. α and β are E p at the token's own id, P, or at another, (1 − P)/(V − 1). A
 //! target is the id of the next token: of L (L − 1) pairs, L − 1 have o_b = y_a for certain, and these dominate under
 //! Zipf ids. Under a soft cap of slope J (`residual.rs`), p, y and q are multiplied by J: α and β are E p J, and Y and
 //! Z have the factor E J.
@@ -24,8 +33,8 @@
 //! # Assumptions
 //!
 //! The part of x beyond its own embedding has the same correlation between any two tokens. Fluctuations of logits are
-//! left out of the second line (of order √w/(c √d)). Σ E_v² is the value of the predictor, under a seed that is more
-//! correlated for tokens of equal ids.
+//! left out of the second line (of order √w/(c √n)). Σ_v E de_v² is the value of the predictor, under a seed that is
+//! more correlated for tokens of equal ids.
 //!
 //! # Source
 //!

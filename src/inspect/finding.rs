@@ -104,12 +104,12 @@ pub fn some(names: &[String]) -> String {
 }
 
 /// The blocks of a finding, and the number of all blocks.
-pub(super) struct Place {
+pub(super) struct BlockSet {
     pub(super) blocks: BTreeSet<usize>,
     pub(super) of: usize,
 }
 
-impl Place {
+impl BlockSet {
     pub(super) fn of<'r>(readings: impl IntoIterator<Item = &'r Reading>, group: &Group) -> Self {
         Self::among(readings, n_blocks(group))
     }
@@ -130,7 +130,7 @@ impl Place {
 }
 
 /// Writes ` in block 3 of 12`, ` in blocks 0–2, 7 of 12` or ` in all 12 blocks`, and nothing outside of blocks.
-impl std::fmt::Display for Place {
+impl std::fmt::Display for BlockSet {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match (self.blocks.len(), self.of) {
             (0, _) => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::buffers::is_fixed;
 use super::copies::{Copies, copies};
-use super::finding::{Finding, Place, Problem, n_blocks, range, ranges, some};
+use super::finding::{BlockSet, Finding, Problem, n_blocks, range, ranges, some};
 use super::provenance::Provenance;
 use super::sketch::{Repetition, RepetitionKind};
 use super::{AbsentBlocks, Deviation, Group, Inspection, Reading, Run, Spread, Tails};
@@ -47,7 +47,7 @@ fn not_finite(group: &Group) -> Option<Finding> {
     let affected =
         || group.readings.iter().map(|(reading, _)| *reading).filter(|reading| reading.spread.not_finite > 0);
     let of: u64 = affected().map(|reading| reading.spread.count + reading.spread.not_finite).sum();
-    let place = Place::of(affected(), group);
+    let place = BlockSet::of(affected(), group);
     let text = format!(
         "{}{place}: {} of {} entries are not finite (NaN or infinite)",
         group.title(),
@@ -60,7 +60,7 @@ fn not_finite(group: &Group) -> Option<Finding> {
 fn copied(copies: &Copies, groups: &[Group]) -> Finding {
     let Copies { titles, blocks, is_over_blocks, correlation } = copies;
     let all = groups.iter().find(|group| group.title() == titles[0]).map_or(0, |group| n_blocks(group));
-    let place = Place { blocks: blocks.clone(), of: all };
+    let place = BlockSet { blocks: blocks.clone(), of: all };
     let how = if copies.is_equal() { "equal".to_owned() } else { format!("correlated ({})", short(*correlation)) };
     let text = if *is_over_blocks && blocks.len() > 1 {
         format!("blocks {} of {all} are {how} in {}", ranges(blocks), some(titles))
@@ -104,7 +104,7 @@ fn repeated(group: &Group) -> Option<Finding> {
             (format!("{which} have correlation {}", short(correlation)), correlation)
         }
     };
-    let place = Place::of(affected, group);
+    let place = BlockSet::of(affected, group);
     let text = format!("{}{place}: {what}", group.title());
     Some(place.finding(Problem::Copies, group, text, value))
 }
@@ -129,7 +129,7 @@ fn other_rows(group: &Group) -> Option<Finding> {
     let runs: Vec<String> = rows.named().map(run).collect();
     let count: usize = rows.named().map(|run| run.last - run.first + 1).sum();
     let text = format!("{}: {}, the others {}", group.title(), runs.join(", "), size(&rows.rest));
-    let place = Place::of([*reading], group);
+    let place = BlockSet::of([*reading], group);
     Some(place.finding(Problem::Rows, group, text, count as f64))
 }
 
@@ -154,7 +154,7 @@ fn deviating(group: &Group, scheme: &str) -> Option<Finding> {
             format!("mean {mean}, std {std}, the model starts with {}", short(value))
         }
     };
-    let place = Place::of(deviating.iter().map(|(reading, _)| *reading), group);
+    let place = BlockSet::of(deviating.iter().map(|(reading, _)| *reading), group);
     let text = format!("{}{place}: {said}", group.title());
     Some(place.finding(Problem::Deviation, group, text, share(worst)))
 }
@@ -166,7 +166,7 @@ fn tailed(group: &Group, scheme: &str) -> Option<Finding> {
     let distance = |tails: &Tails| (tails.kurtosis / tails.expected).ln().abs();
     let (_, Tails { kurtosis, expected, reach, .. }) =
         affected.iter().max_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)))?;
-    let place = Place::of(affected.iter().map(|(reading, _)| *reading), group);
+    let place = BlockSet::of(affected.iter().map(|(reading, _)| *reading), group);
     let text = format!(
         "{}{place}: kurtosis {}, largest entry {} standard deviations; the distribution of scheme {scheme} has a \
          kurtosis of {}",

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::finding::{Finding, Place, Problem, ranges};
+use super::finding::{BlockSet, Finding, Problem, ranges};
 use super::{Inspection, Reading};
 use crate::huggingface::Start;
 
@@ -115,7 +115,7 @@ impl<'r> Provenance<'r> {
         let several = self.blocks.iter().map(|blocks| &blocks.stack).collect::<BTreeSet<_>>().len() > 1;
         let blocks = self.blocks.iter().map(|blocks| blocks.finding(scheme, several));
         let matrices = self.matrices_by_title.iter().map(|(title, readings)| {
-            let place = Place::among(readings.iter().copied(), total(title));
+            let place = BlockSet::among(readings.iter().copied(), total(title));
             let is = if readings.len() == 1 { "is as scheme" } else { "are as scheme" };
             let others =
                 format!("{} of the other {} weight matrices are not", self.deviating, self.matrices - readings.len());

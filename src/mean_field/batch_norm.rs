@@ -1,40 +1,58 @@
-//! BatchNorm: y_a = gain z_a √n/D for every feature, with z_a = x_a − mean_b x_b and D² = Σ_a z_a² + n ε over the n
-//! tokens of a batch. G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at the input x.
+//! BatchNorm: y_a = gain z_a/√divisor for every feature, with z_a = x_a − mean_b x_b and divisor = Σ_a z_a²/L + ε over
+//! the L tokens of a batch.
 //!
 //! ```text
-//! q = E x_a² − E x_a x_b        z_a = x_a − mean_b x_b        |z|² = q s,  s ~ χ²(n − 1)        D² = |z|² + n ε        h = |z|²/D²
-//! forward    E y_a² = gain² E h        E y_a y_b = −E y_a²/(n − 1)
-//! backward   Σ_a G^x_aa = gain² (E[n/D²] (Σ_a G^y_aa − Σ_ab G^y_ab/n) − E[(2 − h) h n/D²] Σ_ab E g_a g_b e_a e_b)        e = z/|z|, g: at y
-//!            G^x_ab = −G^x_aa/(n − 1)        in evaluation G^x_ab = gain² E[n/D²] G^y_ab
+//! spread = E x_a² − E x_a x_b      |z|² = spread χ²(L − 1)      divisor = |z|²/L + ε      share = |z|²/(L divisor)
+//! forward    E y_a² = gain² E share        E y_a y_b = −E y_a²/(L − 1)
+//! backward   Σ_a G^x_aa = gain² (E[1/divisor] (Σ_a G^y_aa − Σ_ab G^y_ab/L) − E[(2 − share) share/divisor] along)
+//!            along = Σ_ab E g_a g_b ẑ_a ẑ_b        ẑ = z/|z|, g: at y
+//!            G^x_ab = −G^x_aa/(L − 1)        in evaluation G^x_ab = gain² E[1/divisor] G^y_ab
 //! ```
 //!
-//! E[n/D²] = n/((n − 3) q) for ε = 0. Where an activation follows, its derivative depends on e: see `activation`.
+//! where a, b are positions of tokens; E is the average over random weights and over features; L is the number of
+//! tokens of a batch; spread is the variance of x_a without the part that all tokens share; z is the vector of z_a over
+//! the tokens of a batch; χ²(L − 1) is a chi-squared variable with L − 1 degrees of freedom; ε is the number that a
+//! norm adds to the variance; divisor is the variance of a feature over the batch plus ε; share is the share of |z|²/L
+//! in the divisor; gain is the gain of a norm; G^y is the kernel E g_a g_b of the gradients at the output y; G^x is the
+//! kernel E g_a g_b of the gradients at the input x; g is the gradient of the loss; ẑ is the direction of z; along is
+//! the mean square of the gradient along ẑ.
+//!
+//! E[1/divisor] = L/((L − 3) spread) for ε = 0. Where an activation follows, its derivative depends on ẑ: see
+//! `activation`.
+//!
+//! Example: a batch of 5 independent tokens of variance 1, gain 1 and ε = 0: y has variance 1 and correlation −1/4. In
+//! training, independent gradients of variance 1 at y become gradients of variance 5/2 · (4 − 1)/5 = 1.5 and
+//! correlation −1/4 at x.
 //!
 //! Assumptions: all tokens are exchangeable, and x is Gaussian, as after a linear map, so that the length and the
 //! direction of z are independent.
 //! Source: Yang et al. 2019, A mean field theory of batch normalization, section 3 and appendix E.
 
-use sigprop_stack::Norm;
+use sigprop_stack::{Norm, NormKind};
 
+use smallvec::smallvec;
+
+use super::component::{MeanField, Parameter};
 use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
+use super::norm::ln_gain_gradient;
 use super::signal::Signal;
 
 /// A BatchNorm. In training, gradients also pass through the statistics of the batch.
 pub(crate) struct BatchNorm<'n> {
-    pub(super) norm: &'n Norm,
-    pub(super) training: bool,
+    norm: &'n Norm,
+    training: bool,
 }
 
-/// The distribution of D²/n for a batch of `count` tokens. Squares are in units of e^`ln_unit`.
+/// The distribution of the divisor for a batch of L = `count` tokens. Squares are in units of e^`ln_unit`.
 struct Batch {
     count: f64,
-    /// q = E x_a² − E x_a x_b.
+    /// E x_a² − E x_a x_b.
     spread: f64,
     eps: f64,
     ln_unit: f64,
-    /// Values of s ~ χ²(n − 1) and their probabilities.
+    /// Values of χ²(L − 1) and their probabilities.
     lengths: Vec<(f64, f64)>,
 }
 
@@ -47,7 +65,7 @@ impl Batch {
         Self { count, spread: (own - pair) * unit, eps, ln_unit, lengths: chi_square(count - 1.0) }
     }
 
-    /// Returns the expectation of the function `of` D²/n and h = |z|²/D².
+    /// Returns the expectation of the function `of` the divisor and the share |z|²/(L divisor).
     fn mean(&self, of: impl Fn(f64, f64) -> f64) -> f64 {
         let at = |&(length, probability): &(f64, f64)| {
             let square = self.spread * (length / self.count);
@@ -90,8 +108,14 @@ fn without_sum(like: &Kernel, ln_unit: f64, own: f64) -> Kernel {
     Kernel { ln_unit, ..Kernel::new(&like.positions, |_| own, |_| pair) }
 }
 
-impl BatchNorm<'_> {
-    /// Returns Σ_ab E g_a g_b e_a e_b, in units of the gradient's kernel.
+impl<'n> BatchNorm<'n> {
+    /// Returns the rule of a norm; `None` if it is not over the batch.
+    pub(crate) fn of(norm: &'n Norm) -> Option<Self> {
+        let NormKind::BatchNorm { training } = norm.kind else { return None };
+        Some(Self { norm, training })
+    }
+
+    /// Returns Σ_ab E g_a g_b ẑ_a ẑ_b, in units of the gradient's kernel.
     fn radial(y: &Signal, gradient: &Gradient) -> f64 {
         let of_products = match &gradient.next {
             Next::Activation(activation) => activation.with_signal(y, &gradient.kernel),
@@ -103,12 +127,6 @@ impl BatchNorm<'_> {
         of_products.total() / square * (unit / y.positions.length)
     }
 
-    pub(super) fn forward(&self, x: &Signal) -> Signal {
-        let own = Batch::new(self.norm, &x.kernel).mean(|_, share| share);
-        let y = Signal::centred(x.width, without_sum(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
-        Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
-    }
-
     /// Returns the relative variance Var |y|²/(E |y|²)² of one feature over the batch. It is zero for ε = 0, where the
     /// length is fixed.
     pub(crate) fn square_variance(norm: &Norm, x: &Kernel) -> f64 {
@@ -116,8 +134,16 @@ impl BatchNorm<'_> {
         let [mean, square] = [1, 2].map(|power| batch.mean(|_, share| share.powi(power)));
         (square / (mean * mean) - 1.0).max(0.0)
     }
+}
 
-    pub(super) fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
+impl MeanField for BatchNorm<'_> {
+    fn forward(&self, x: &Signal) -> Signal {
+        let own = Batch::new(self.norm, &x.kernel).mean(|_, share| share);
+        let y = Signal::centred(x.width, without_sum(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
+        Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
+    }
+
+    fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
         let batch = Batch::new(self.norm, &x.kernel);
         let squared_gain = self.norm.gain * self.norm.gain;
         let inverse = batch.mean(|divisor, _| divisor.recip());
@@ -134,6 +160,12 @@ impl BatchNorm<'_> {
         let kernel = without_sum(&x.kernel, ln_unit, (inverse * across - removed * along) / batch.count);
         Gradient::independent(kernel.scaled(squared_gain))
     }
+
+    fn weights<'a>(&'a self, x: &Signal, y: &Signal, gradient: &Gradient) -> Few<(Parameter<'a>, f64)> {
+        let plain = Norm { gain: 1.0, ..*self.norm };
+        let normalised = || BatchNorm { norm: &plain, training: self.training }.forward(x).kernel;
+        smallvec![(Parameter::Gain, ln_gain_gradient(self.norm, y, gradient, normalised))]
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +173,7 @@ mod tests {
     use std::sync::Arc;
 
     use approx::assert_relative_eq;
-    use sigprop_stack::{Activation, NormKind};
+    use sigprop_stack::Activation;
 
     use super::super::component::MeanField as _;
     use super::super::dual::Dual;
@@ -153,8 +185,19 @@ mod tests {
         let norm = Norm { gain, ..Norm::plain(NormKind::BatchNorm { training: true }, 0.0) };
         let positions = Arc::new(Positions::groups(&[17.0], None));
         let x = Signal::centred(64.0, Kernel::new(&positions, |_| 2.0, |_| 0.5));
-        let y = norm.forward(&x);
+        let y = BatchNorm::of(&norm).expect("a BatchNorm").forward(&x);
         (norm, [x, y])
+    }
+
+    #[test]
+    fn example_of_the_header() {
+        let plain = Norm::plain(NormKind::BatchNorm { training: true }, 0.0);
+        let norm = BatchNorm::of(&plain).expect("a BatchNorm");
+        let x = Signal::centred(64.0, Kernel::of_tokens(5.0, [1.0, 0.0]));
+        let y = norm.forward(&x);
+        y.kernel.assert_is([1.0, -0.25]);
+        let gradient = Gradient::independent(Kernel::of_tokens(5.0, [1.0, 0.0]));
+        norm.backward(&x, &y, &gradient).kernel.assert_is([1.5, -0.25]);
     }
 
     /// The values of a feature lie on a sphere in 16 dimensions: E y⁴ = 3·16/18 (E y²)², and E y² is not affected.
@@ -175,6 +218,7 @@ mod tests {
         let after = activation.forward(&y);
         let ones = Gradient::independent(Kernel::new(&x.kernel.positions, |_| 1.0, |_| 0.0));
         let gradient = activation.backward(&y, &after, &ones);
+        let norm = BatchNorm::of(&norm).expect("a BatchNorm");
         let [(_, ln_gain)] = norm.weights(&x, &y, &gradient)[..] else { panic!("it has gains") };
         // GELU'(0)² = ¼ for each of 17 tokens with E x̂² = 1.
         assert_relative_eq!(ln_gain.exp(), 17.0 / 4.0, max_relative = 1e-6);

@@ -1,12 +1,20 @@
 //! Concatenation of several chains in every head, as for the queries and keys of latent attention.
 //!
 //! ```text
-//! E y_a y_b = Σ_i u_i E f_ia f_ib         u_i = width_i/Σ width, a part that heads share counted once per head
+//! E y_a y_b = Σ_i share_i E f_ia f_ib         share_i = width_i/Σ_j width_j
 //! ```
+//!
+//! where a, b are positions of tokens; E is the average over random weights and over features; i, j are parts; f_ia is
+//! the output of part i at token a; share_i is the share of part i in the features of y; width_i is the number of
+//! features of part i over all heads, where a part that heads share counts once per head.
 //!
 //! Every part receives the gradient of its features; a part that heads share receives the sum over heads. A query has
 //! the gradient Σ_b δs_ab k_b, so that each of its parts is as large as that part of the keys. For a key, the parts of
 //! the queries count (`Signal::parts`).
+//!
+//! Example: 2 heads, a part of 8 features of variance 1 and a part of 4 features of variance 3 that both heads share:
+//! both parts have the share 8/16, and y has variance 2. A gradient of variance 1 at y becomes 1 at the first part and
+//! 2 at the shared part.
 //!
 //! Assumption: the parts of queries and of keys have similar correlations. Source: DeepSeek-AI 2024 for the network.
 
@@ -53,5 +61,26 @@ impl MeanFieldFan for Concat {
             Gradient::independent(gradient.kernel.scaled(heads * share))
         };
         widths.iter().enumerate().map(part).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::ConcatPart;
+
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let part = |shared: bool| ConcatPart { shared, body: Vec::new() };
+        let concat = Concat { n_heads: 2, parts: vec![part(false), part(true)] };
+        let parts = [(8.0, 1.0), (4.0, 3.0)]
+            .map(|(width, variance)| Arc::new(Signal::centred(width, Kernel::of_tokens(2.0, [variance, 0.5]))));
+        let y = concat.merge(&parts[0], &parts);
+        y.kernel.assert_is([2.0, 0.5]);
+        let gradient = Gradient::independent(Kernel::of_tokens(2.0, [1.0, 0.0]));
+        let gradients = concat.split(&parts[0], &parts, &gradient);
+        gradients[0].kernel.assert_is([1.0, 0.0]);
+        gradients[1].kernel.assert_is([2.0, 0.0]);
     }
 }

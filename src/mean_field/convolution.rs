@@ -1,15 +1,27 @@
-//! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + b, where tokens outside the sequence are zero.
-//! G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at the input x.
+//! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + bias, where tokens outside the sequence are zero. Every tap
+//! W_k is a linear map.
 //!
 //! ```text
 //! E y_a y_c = n_in s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_bias²
-//! G^x_bd    = n_out s² Σ_k G^y_ac over the a, c whose tap k reads b and d: of neighbours b one in `stride`, of distances too
-//! E dW²     = Σ_ac G^y_ac times the mean over k of E x x as above            E db² = Σ_ac G^y_ac
+//! G^x_bd    = n_out s² Σ_k G^y_ac over the a, c whose tap k reads b and d
+//! E dW²     = Σ_ac G^y_ac times the mean over k of E x x as above            E dbias² = Σ_ac G^y_ac
 //! ```
 //!
-//! Taps are independent, and the same tap of two outputs reads two inputs. Exchangeable tokens, such as the patches of
-//! an image, stay exchangeable: κ taps have L' = (L − κ)/stride + 1 outputs, and G^x_bd = n_out s² κ L'(L' − 1)/(L
-//! (L − 1)) G^y_ac.
+//! where a, c are positions of tokens at the output; b, d are positions of tokens at the input; E is the average over
+//! random weights and over features; k is the number of a tap; n_in is the fan-in of a linear map; n_out is the fan-out
+//! of a linear map; s² is the variance of an entry of a weight; s_bias² is the variance of an entry of a bias; stride
+//! is the number of inputs per output; padding is the number of zero tokens on either side; G^y is the kernel E g_a g_b
+//! of the gradients at the output y; G^x is the kernel E g_a g_b of the gradients at the input x; dW is the gradient of
+//! an entry of W; dbias is the gradient of an entry of the bias.
+//!
+//! Taps are independent, and the same tap of two outputs reads two inputs. A tap reads one of `stride` neighbouring
+//! inputs, and two inputs only if their distance is a multiple of `stride`. Exchangeable tokens, such as the patches of
+//! an image, stay exchangeable: `n_taps` taps turn L tokens into L' = (L − n_taps)/stride + 1 outputs, and G^x_bd =
+//! n_out s² n_taps L'(L' − 1)/(L (L − 1)) G^y_ac.
+//!
+//! Example: 8 exchangeable tokens of variance 1 and correlation 0.5, 3 → 6 features, 4 taps, stride 4, weights of
+//! variance 1/12: the 2 outputs have variance 12/12 = 1 and correlation 0.5. A gradient of variance 1 at y becomes 6/12
+//! · 4 · 2/8 = 0.5 at x.
 //!
 //! Assumption: the gradient at an input is averaged over the place of the input between outputs. Source: the linear
 //! map, tap by tap.
@@ -100,5 +112,25 @@ impl MeanField for Rule {
         let weight = (Parameter::Tensor(&self.convolution.weight), gradient.kernel.ln_contracted(&read));
         let Some(bias) = &self.convolution.bias else { return smallvec![weight] };
         smallvec![(Parameter::Tensor(bias), gradient.kernel.ln_total()), weight]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Init, Tensor};
+
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let weight = Tensor { name: String::new(), init: Init::Normal { std: 12f64.sqrt().recip() } };
+        let convolution = Convolution { fan_in: 3, fan_out: 6, kernel: 4, stride: 4, padding: 0, weight, bias: None };
+        let x = Signal::centred(3.0, Kernel::of_tokens(8.0, [1.0, 0.5]));
+        let rule = Rule::new(&convolution, &x.kernel.positions);
+        let y = rule.forward(&x);
+        assert!((y.kernel.positions.length - 2.0).abs() < 1e-12, "8 tokens have 2 outputs");
+        y.kernel.assert_is([1.0, 0.5]);
+        let gradient = Gradient::independent(Kernel::of_tokens(2.0, [1.0, 0.0]));
+        rule.backward(&x, &y, &gradient).kernel.assert_is([0.5, 0.0]);
     }
 }

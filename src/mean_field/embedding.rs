@@ -1,16 +1,25 @@
-//! The start of a stream, and terms that are added to it later: embedding tables, positions, Gaussian vectors.
-//! The output is x, and G is the kernel E g_a g_b of the gradient at x.
+//! The start of a stream, and terms that are added to it later: embedding tables, positions, Gaussian vectors. The
+//! output of a term is y.
 //!
 //! ```text
-//! token      E x_a x_b = s² if both carry the same id, else 0        P(same id) = Σ p², exactly
+//! token      E y_a y_b = s² if both carry the same id, else 0        P(same id) = Σ_i p_i²
 //! position   0                         segment   s² in the same segment        constant   s²
-//! sinusoid   ½ c² E_f cos (a − b) f over the frequencies f, of waves of scale c, for every pair of positions
-//! weights    E dW² = Σ_ab G_ab r_ab/rows, r_ab = E x_a x_b/s²: a row of a table collects the gradients of all positions that use it
+//! sinusoid   ½ scale² E_θ cos((a − b) θ), for every pair of positions
+//! weights    E dW² = Σ_ab G^y_ab ρ_ab/rows: a row of a table collects the gradients of all positions that use it
 //! ```
 //!
-//! Sinusoidal waves of scale c have E e_a e_b = ½ c² E_f cos((a − b) f), and means. Every row of a table of positions
-//! is read once per sequence; in other tables, `rows` rows share the sum over all tokens. A Gaussian source has one
-//! mean for all entries.
+//! where a, b are positions of tokens; E is the average over random weights and over features; s² is the variance of an
+//! entry of a weight; P(same id) is the probability that two tokens have the same id; p_i is the probability of id i;
+//! scale is the amplitude of sinusoidal waves; θ is the frequency of a wave; E_θ is the average over the frequencies;
+//! dW is the gradient of an entry of the table; G^y is the kernel E g_a g_b of the gradients at the output y; ρ_ab is
+//! the correlation E y_a y_b/s² of tokens a and b; rows is the number of rows of the table.
+//!
+//! Sinusoidal waves have means, too. Every row of a table of positions is read once per sequence; in other tables,
+//! `rows` rows share the sum over all tokens. A Gaussian source has one mean for all entries.
+//!
+//! Example: three tokens whose ids are one of 4 with equal probability, entries of variance 0.04: y has variance 0.04,
+//! and tokens have the mean correlation 1/4. A gradient at y of variance 1 and correlation 0.5 gives E dW² = (3 + 6 ·
+//! 1/4 · 0.5)/4 = 0.9375.
 //!
 //! Assumption: ids are sampled independently with probabilities p_i, so that two are the same with probability Σ p_i²,
 //! exactly.
@@ -69,7 +78,7 @@ pub(crate) fn fixed(source: &Source, x: &Kernel) -> [f64; 2] {
     }
 }
 
-/// Returns r_ab = E x_a x_b/s² of a term for the two tokens a, b at a point.
+/// Returns ρ_ab = E y_a y_b/s² of a term for the two tokens a, b at a point.
 fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     let is = |condition: bool| f64::from(u8::from(condition));
     match term {
@@ -81,13 +90,13 @@ fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     }
 }
 
-/// Returns the kernel r that a term has if the entries of its table have variance 1.
+/// Returns the kernel ρ that a term has if the entries of its table have variance 1.
 fn term(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel {
     Kernel::new(positions, |_| 1.0, |point| alike(term, positions, point))
 }
 
-/// Returns the moments of the waves sin(a f) and cos(a f) of amplitude 1: E e_a e_b = ½ E_f cos((a − b) f) and the
-/// means E e_a.
+/// Returns the moments of the waves sin(a θ) and cos(a θ) of amplitude 1: E y_a y_b = ½ E_θ cos((a − b) θ) and the
+/// means E y_a.
 fn placed(width: f64, positions: &Arc<Positions>) -> Signal {
     let chart = positions.chart.as_ref().expect("waves take a chart");
     let frequencies: Vec<f64> =
@@ -146,4 +155,25 @@ fn collected<'a>(term: &'a EmbeddingTerm, vocab_size: usize, gradient: &Gradient
     };
     let read = self::term(term, &gradient.kernel.positions);
     smallvec![(Parameter::Tensor(table), gradient.kernel.ln_contracted(&read) - rows.ln())]
+}
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Ids, Init, PowerLaw, Tensor};
+
+    use super::super::positions::Repetition;
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let law = PowerLaw { vocab_size: 4, exponent: 0.0 };
+        let table = Tensor { name: String::new(), init: Init::Normal { std: 0.2 } };
+        let terms = vec![EmbeddingTerm::Token { table }];
+        let source = Embedding { width: 64, ids: Ids::PowerLaw(law), terms };
+        let positions = Arc::new(Positions::groups(&[3.0], Some(Arc::new(Repetition::new(law)))));
+        embedded(&source, &positions).kernel.assert_is([0.04, 0.25]);
+        let gradient = Gradient::independent(Kernel::new(&positions, |_| 1.0, |_| 0.5));
+        let [(_, ln_square)] = weights(&source, &gradient)[..] else { panic!("there is one table") };
+        approx::assert_relative_eq!(ln_square.exp(), 0.9375, max_relative = 1e-9);
+    }
 }

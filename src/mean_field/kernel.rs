@@ -1,10 +1,15 @@
 //! The kernel of a signal or of a gradient: second moments of single entries, averaged over networks.
 //!
 //! ```text
-//! K_aa = E x_a² = own·e^ln_unit      K_ab = E x_a x_b = pairs·e^ln_unit      x_a, x_b: the same entry of tokens a, b
+//! K_aa = E x_a² = own·e^ln_unit      K_ab = E x_a x_b = pairs·e^ln_unit
 //! ```
 //!
-//! `own` has a number per node, and `pairs` has a number per point of every class ([`super::positions`]):
+//! where a, b are positions of tokens; E is the average over random weights and over features; x_a, x_b are the same
+//! entry of the vectors of tokens a and b; K_aa, K_ab are the entries of the kernel; own is a list with a number per
+//! node; pairs is a list with a number per point of every class of pairs ([`super::positions`]); ln_unit is the
+//! logarithm of the unit of both lists.
+//!
+//! Three words say where the numbers of both lists are:
 //!
 //! * a *node* is a position that is followed (others are interpolated), or a group of equivalent tokens;
 //! * a *point* is a pair of positions that is followed, or a pair of groups;
@@ -200,4 +205,26 @@ fn ln_or_nothing(own: f64, pairs: f64) -> f64 {
 pub(crate) fn correlation([a, b]: [f64; 2], covariance: f64) -> f64 {
     let scale = (a * b).sqrt();
     if scale > 0.0 { (covariance / scale).clamp(-1.0, 1.0) } else { 0.0 }
+}
+
+/// Kernels of the examples in the headers of the rules.
+#[cfg(test)]
+impl Kernel {
+    /// Returns the kernel of `count` exchangeable tokens of this variance and correlation.
+    pub(crate) fn of_tokens(count: f64, [variance, correlation]: [f64; 2]) -> Self {
+        let positions = Arc::new(Positions::groups(&[count], None));
+        Self::new(&positions, |_| variance, |_| variance * correlation)
+    }
+
+    /// Asserts that the means of E x_a² and of E x_a x_b over tokens and pairs of tokens are `variance` and
+    /// `variance` · `correlation`.
+    #[track_caller]
+    pub(crate) fn assert_is(&self, [variance, correlation]: [f64; 2]) {
+        let (positions, unit) = (&self.positions, self.ln_unit.exp());
+        let pairs = positions.length * (positions.length - 1.0);
+        let second = positions.sum(|node| self.own[node]) * (unit / positions.length);
+        let product = positions.sum_pairs(|point| self.pairs[point]) * (unit / pairs);
+        approx::assert_relative_eq!(second, variance, max_relative = 1e-6);
+        approx::assert_relative_eq!(product, variance * correlation, epsilon = 1e-12, max_relative = 1e-6);
+    }
 }

@@ -34,6 +34,7 @@ mod prepend;
 mod product;
 mod rotary;
 pub(crate) mod rotation;
+pub(crate) mod rule;
 mod scale;
 pub(crate) mod signal;
 pub(crate) mod softmax;

@@ -1,17 +1,24 @@
-//! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + b, where m = E x for LayerNorm and 0 for RMSNorm.
-//! Biases b have the variance s_bias². G^y and G^x are the kernels E g_a g_b of the gradients at the output y and at
-//! the input x.
+//! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + bias.
 //!
 //! ```text
-//! h_ab = E x_a x_b − m_a m_b
-//! forward    E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_bias²
-//! backward   G^x_ab = gain² G^y_ab/√((h_aa + ε)(h_bb + ε))
+//! K_ab = E x_a x_b − m_a m_b
+//! forward    E y_a y_b = gain² K_ab/√((K_aa + ε)(K_bb + ε)) + s_bias²
+//! backward   G^x_ab = gain² G^y_ab/√((K_aa + ε)(K_bb + ε))
 //! gains      E dgain² = Σ_ab E (g x̂)_a (g x̂)_b            x̂: y before gain and bias, g: at y
 //! ```
+//!
+//! where a, b are positions of tokens; E is the average over random weights and over features; m_a is E x_a for
+//! LayerNorm and 0 for RMSNorm; K_ab is the kernel of x − m; ε is the number that a norm adds to the variance; gain is
+//! the gain of a norm; s_bias² is the variance of an entry of a bias; G^y is the kernel E g_a g_b of the gradients at
+//! the output y; G^x is the kernel E g_a g_b of the gradients at the input x; dgain is the gradient of the gain of a
+//! feature; x̂ is the output of a norm before gain and bias; g is the gradient of the loss.
 //!
 //! A norm removes the parts of a gradient along x and along (1, …, 1). They are of order 1/width and neglected here.
 //! The product g x̂ has the moments G^y_ab E x̂_a x̂_b, unless an activation follows, whose derivative depends on x̂:
 //! [`super::activation`].
+//!
+//! Example: x of variance 0.0008 and correlation 0.5, ε = 0.00001 and gain 1: y has variance 0.0008/0.00081 = 0.988 and
+//! correlation 0.5. A gradient of variance 1 at y becomes 1/0.00081 = 1235 at x.
 //!
 //! Assumption: averages over features are expectations. Source: Kedia et al. 2024, appendix on layer normalisation.
 //! DyT and Derf are treated as the components that they consist of: a scale, an activation, the gains. BatchNorm has a
@@ -20,17 +27,16 @@
 use sigprop_stack::{Norm, NormKind};
 use smallvec::smallvec;
 
-use super::batch_norm::BatchNorm;
 use super::component::{MeanField, Parameter};
 use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
 
-/// The kernel h of a norm (`centred`), and the divisor at every node.
+/// The kernel K of x − m (`centred`), and the divisor at every node.
 struct Division {
     centred: Kernel,
-    /// h_aa + ε, in units of e^`ln_unit`.
+    /// K_aa + ε, in units of e^`ln_unit`.
     divisors: Few<f64>,
     ln_unit: f64,
 }
@@ -45,7 +51,7 @@ impl Division {
         Self { centred, divisors, ln_unit }
     }
 
-    /// Returns `kernel` divided by √((h_aa + ε)(h_bb + ε)).
+    /// Returns `kernel` divided by √((K_aa + ε)(K_bb + ε)).
     fn of(&self, kernel: &Kernel) -> Kernel {
         let own = kernel.own.iter().zip(&self.divisors).map(|(&own, &divisor)| own / divisor).collect();
         let inverse: Few<f64> = self.divisors.iter().map(|divisor| divisor.sqrt().recip()).collect();
@@ -55,19 +61,15 @@ impl Division {
 }
 
 fn centres(norm: &Norm) -> bool {
-    norm.kind == NormKind::LayerNorm
-}
-
-fn over_batch(norm: &Norm) -> Option<BatchNorm<'_>> {
-    let NormKind::BatchNorm { training } = norm.kind else { return None };
-    Some(BatchNorm { norm, training })
+    match norm.kind {
+        NormKind::LayerNorm => true,
+        NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => false,
+        NormKind::BatchNorm { .. } => unreachable!("BatchNorm has a rule of its own"),
+    }
 }
 
 impl MeanField for Norm {
     fn forward(&self, x: &Signal) -> Signal {
-        if let Some(batch_norm) = over_batch(self) {
-            return batch_norm.forward(x);
-        }
         let division = Division::new(self, x);
         let kernel = division.of(&division.centred).scaled(self.gain * self.gain).shifted(self.bias.variance());
         let mut y = Signal::centred(x.width, kernel);
@@ -78,10 +80,7 @@ impl MeanField for Norm {
         y
     }
 
-    fn backward(&self, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
-        if let Some(batch_norm) = over_batch(self) {
-            return batch_norm.backward(x, y, gradient);
-        }
+    fn backward(&self, x: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         let kernel = Division::new(self, x).of(&gradient.kernel);
         Gradient::independent(kernel.scaled(self.gain * self.gain))
     }
@@ -90,23 +89,41 @@ impl MeanField for Norm {
         if !self.has_own_gains() {
             return Few::new();
         }
-        let normalised = || match self.kind {
-            NormKind::BatchNorm { training } => {
-                let plain = Norm { gain: 1.0, ..*self };
-                BatchNorm { norm: &plain, training }.forward(x).kernel
-            }
-            NormKind::LayerNorm | NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => {
-                let division = Division::new(self, x);
-                division.of(&division.centred)
-            }
-        };
-        let ln_collected = match &gradient.next {
-            // If gains are zero, the derivative does not depend on x̂.
-            Next::Activation(activation) if self.gain != 0.0 => {
-                activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
-            }
-            Next::Activation(_) | Next::Anything | Next::Scores => gradient.ln_collected(&normalised()),
-        };
-        smallvec![(Parameter::Gain, ln_collected)]
+        let division = Division::new(self, x);
+        let ln_gain = ln_gain_gradient(self, y, gradient, || division.of(&division.centred));
+        smallvec![(Parameter::Gain, ln_gain)]
+    }
+}
+
+/// Returns ln E dgain² of a norm with the output `y`. `normalised` returns the kernel of the output for gains of 1.
+pub(super) fn ln_gain_gradient(
+    norm: &Norm,
+    y: &Signal,
+    gradient: &Gradient,
+    normalised: impl FnOnce() -> Kernel,
+) -> f64 {
+    match &gradient.next {
+        // If gains are zero, the derivative does not depend on x̂.
+        Next::Activation(activation) if norm.gain != 0.0 => {
+            activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * norm.gain.abs().ln()
+        }
+        Next::Activation(_) | Next::Anything | Next::Scores => gradient.ln_collected(&normalised()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
+            let norm = Norm::plain(kind, 0.000_01);
+            let x = Signal::centred(64.0, Kernel::of_tokens(2.0, [0.0008, 0.5]));
+            let y = norm.forward(&x);
+            y.kernel.assert_is([0.0008 / 0.000_81, 0.5]);
+            let gradient = Gradient::independent(Kernel::of_tokens(2.0, [1.0, 0.0]));
+            norm.backward(&x, &y, &gradient).kernel.assert_is([0.000_81f64.recip(), 0.0]);
+        }
     }
 }

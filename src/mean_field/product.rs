@@ -1,10 +1,17 @@
 //! Product y = Π_i f_i(x), entry by entry, of factors with independent weights, as in gated feed-forward networks.
-//! G^y and G^i are the kernels E g_a g_b of the gradients at the output y and at the factor f_i.
 //!
 //! ```text
-//! forward    E y_a y_b = E f_a f_b · E h_a h_b          E y_a = E f_a · E h_a
-//! backward   G^f_ab = G^y_ab E h_a h_b      at the factor f; at h likewise
+//! forward    E y_a y_b = Π_i E f_ia f_ib          E y_a = Π_i E f_ia
+//! backward   G^i_ab = G^y_ab Π_j≠i E f_ja f_jb
 //! ```
+//!
+//! where a, b are positions of tokens; E is the average over random weights and over features; i, j are factors; f_ia
+//! is the output of factor i at token a; G^y is the kernel E g_a g_b of the gradients at the output y; G^i is the
+//! kernel E g_a g_b of the gradients at the output of f_i.
+//!
+//! Example: two factors of the variances 2 and 3, both of correlation 0.5: y has variance 6 and correlation 0.25. A
+//! gradient of variance 1 and correlation 0.5 at y becomes a gradient of correlation 0.25 at both factors, of variance
+//! 3 at the first and 2 at the second.
 //!
 //! Source: independence; Shazeer 2020 for the networks.
 
@@ -34,5 +41,22 @@ impl MeanFieldFan for Product {
         let others = |own: usize| parts.iter().enumerate().filter(move |(other, _)| *other != own);
         let part = |own| others(own).fold(gradient.kernel.clone(), |kernel, (_, other)| kernel.times(&other.kernel));
         (0..parts.len()).map(|own| Gradient::independent(part(own))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernel::Kernel;
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let product = Product { factors: vec![Vec::new(), Vec::new()] };
+        let parts = [2.0, 3.0].map(|variance| Arc::new(Signal::centred(64.0, Kernel::of_tokens(2.0, [variance, 0.5]))));
+        product.merge(&parts[0], &parts).kernel.assert_is([6.0, 0.25]);
+        let gradient = Gradient::independent(Kernel::of_tokens(2.0, [1.0, 0.5]));
+        let gradients = product.split(&parts[0], &parts, &gradient);
+        gradients[0].kernel.assert_is([3.0, 0.25]);
+        gradients[1].kernel.assert_is([2.0, 0.25]);
     }
 }

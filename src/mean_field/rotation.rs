@@ -1,9 +1,11 @@
-//! Rotations of features by position · frequency: the factor κ(d) on the product of two tokens at the distance d, for n
-//! frequencies f_i per head.
+//! Rotations of features by position · frequency: the factor κ(d) on the product of two tokens at the distance d.
 //!
 //! ```text
-//! κ(d) = 1 − 2n/d_head + 2/d_head Σ_i cos (f_i d)
+//! κ(d) = 1 + 2/d_head Σ_i (cos (θ_i d) − 1)
 //! ```
+//!
+//! where κ is the factor of rotary positions on products of two tokens; d is the distance of two tokens; d_head is the
+//! number of features of a head; θ_i is the angle of rotation per position of pair i of features.
 //!
 //! Source: Su et al. 2021.
 
@@ -32,7 +34,7 @@ impl Turn {
     }
 }
 
-/// Returns Σ_i cos (f_i d) and Σ_i sin (f_i d) for d = 0, 1, … below `length`.
+/// Returns Σ_i cos (θ_i d) and Σ_i sin (θ_i d) for d = 0, 1, … below `length`.
 pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = [f64; 2]> {
     let steps: Vec<[f64; 2]> = frequencies.iter().map(|frequency| [frequency.cos(), frequency.sin()]).collect();
     let mut at = vec![[1.0, 0.0]; frequencies.len()];

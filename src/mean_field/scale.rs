@@ -1,8 +1,13 @@
-//! Multiplication by a number c.
+//! Multiplication y = factor · x by a number.
 //!
 //! ```text
-//! E y_a y_b = c² E x_a x_b      E y_a = c E x_a          gradients likewise
+//! E y_a y_b = factor² E x_a x_b      E y_a = factor E x_a          gradients likewise
 //! ```
+//!
+//! where a, b are positions of tokens; E is the average over random weights and over features; factor is the number.
+//!
+//! Example: factor 3 and x of variance 1 and correlation 0.5: y has variance 9 and correlation 0.5. A gradient of
+//! variance 1 at y becomes 9 at x.
 
 use sigprop_stack::Scale;
 
@@ -29,5 +34,20 @@ impl MeanField for Scale {
 
     fn weights<'a>(&'a self, _: &Signal, _: &Signal, _: &Gradient) -> Few<(Parameter<'a>, f64)> {
         Few::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let scale = Scale { factor: 3.0 };
+        let x = Signal::centred(64.0, Kernel::of_tokens(2.0, [1.0, 0.5]));
+        let y = scale.forward(&x);
+        y.kernel.assert_is([9.0, 0.5]);
+        let gradient = Gradient::independent(Kernel::of_tokens(2.0, [1.0, 0.0]));
+        scale.backward(&x, &y, &gradient).kernel.assert_is([9.0, 0.0]);
     }
 }

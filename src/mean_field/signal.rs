@@ -17,7 +17,7 @@ pub(crate) struct Signal {
     pub(crate) means: Option<Few<f64>>,
     /// The rotation of queries and keys, if there is one; `kernel` is the kernel before this rotation.
     pub(crate) rotation: Option<Rotation>,
-    /// After a BatchNorm over n tokens, the degrees of freedom n − 1 of the length of a feature over all tokens; `None`
+    /// After a BatchNorm over L tokens, the degrees of freedom L − 1 of the length of a feature over all tokens; `None`
     /// elsewhere. The norm has fixed this length, so that only the direction is random.
     pub(crate) length_lost: Option<f64>,
     /// The parts of the features of queries and keys; `None` if there is only one.

@@ -3,13 +3,16 @@
 //! # Formula
 //!
 //! ```text
-//! forward, backward   1/(d ln variance/d block), the average over the deeper half of the blocks, in the direction of travel
-//! correlation         r_l = r* + A e^(−l/ξ):  ξ = h/ln((r_b − r_a)/(r_c − r_b))    blocks a, b = a + h, c = a + 2h
+//! forward, backward   1/(d ln variance/d block), averaged over the deeper half of the blocks
+//! correlation         ρ_l − ρ* ∝ e^(−l/ξ):  ξ = h/ln((ρ_middle − ρ_start)/(ρ_end − ρ_middle))
 //! ```
 //!
-//! c is the block where the correlation r has arrived, up to a share [`ARRIVED`] of its way, or the last block. The
-//! step h is c/4. A correlation that approaches its limit by a power of the depth, as on the edge of chaos, gives about
-//! c/4.
+//! where variance is the variance of the stream (forward) or of its gradient (backward); block is the number of blocks
+//! in the direction of travel; ρ_l is the token correlation after block l; ρ* is the limit of the correlation at great
+//! depth; ξ is the depth scale of the correlation; end is the block where the correlation has arrived, up to a share
+//! [`ARRIVED`] of its way, or the last block; h is the step end/4; start, middle are the blocks end − 2h and end − h.
+//!
+//! A correlation that approaches its limit by a power of the depth, as on the edge of chaos, gives about end/4.
 //!
 //! # Source
 //!

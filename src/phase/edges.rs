@@ -12,7 +12,7 @@ use std::{
 
 use rayon::prelude::*;
 
-use super::{Cell, Map, PhaseError, Place};
+use super::{Cell, Map, MapPoint, PhaseError};
 use crate::verdict::Failure;
 
 /// Number of bisections along a side between two cells.
@@ -25,14 +25,14 @@ pub struct Region {
     pub failure: Failure,
     /// Lines along which the failure begins. All their vertices are on the failing side; a closed line ends where it
     /// starts.
-    pub edges: Vec<Vec<Place>>,
+    pub edges: Vec<Vec<MapPoint>>,
     /// Polygons that together fill the region, one per square between cells.
-    pub area: Vec<Vec<Place>>,
+    pub area: Vec<Vec<MapPoint>>,
 }
 
 /// A side between a cell and the next one to the right (axis 0) or above (axis 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Side {
+struct CellEdge {
     column: usize,
     row: usize,
     axis: usize,
@@ -51,8 +51,8 @@ pub(super) fn regions(map: &Map, cells: &[Cell], cancelled: &AtomicBool) -> Resu
 fn region(map: &Map, failure: Failure, fails: Vec<Option<bool>>, cancelled: &AtomicBool) -> Result<Region, PhaseError> {
     let mut squares = Squares::new(&map.values, fails);
     let crossed = squares.crossed();
-    let find = |(side, fails, holds): &(Side, _, _)| bisect(map, failure, side.axis, [*fails, *holds], cancelled);
-    let found: Vec<Result<Place, PhaseError>> = crossed.par_iter().map(find).collect();
+    let find = |(side, fails, holds): &(CellEdge, _, _)| bisect(map, failure, side.axis, [*fails, *holds], cancelled);
+    let found: Vec<Result<MapPoint, PhaseError>> = crossed.par_iter().map(find).collect();
     for ((side, ..), place) in crossed.into_iter().zip(found) {
         squares.crossings.insert(side, place?);
     }
@@ -68,7 +68,7 @@ fn bisect(
     axis: usize,
     cells: [[usize; 2]; 2],
     cancelled: &AtomicBool,
-) -> Result<Place, PhaseError> {
+) -> Result<MapPoint, PhaseError> {
     let [mut inside, mut outside] = cells.map(|[column, row]| [map.values[0][column], map.values[1][row]]);
     let is_whole = map.knobs[axis].is_whole();
     for _ in 0..HALVINGS {
@@ -95,11 +95,11 @@ struct Squares<'a> {
     values: &'a [Vec<f64>; 2],
     /// For each cell, row by row: true if it fails; `None` if it could not be predicted.
     fails: Vec<Option<bool>>,
-    crossings: BTreeMap<Side, Place>,
+    crossings: BTreeMap<CellEdge, MapPoint>,
     /// Pairs of sides of one square, met counterclockwise: the key is the side where its failing part ends, the value
     /// the side where the failing part begins again.
-    next: BTreeMap<Side, Side>,
-    area: Vec<Vec<Place>>,
+    next: BTreeMap<CellEdge, CellEdge>,
+    area: Vec<Vec<MapPoint>>,
 }
 
 impl<'a> Squares<'a> {
@@ -113,10 +113,10 @@ impl<'a> Squares<'a> {
 
     /// The sides between a failing cell and a cell that does not fail, each followed by the failing cell and the other
     /// cell.
-    fn crossed(&self) -> Vec<(Side, [usize; 2], [usize; 2])> {
+    fn crossed(&self) -> Vec<(CellEdge, [usize; 2], [usize; 2])> {
         let size = self.values.each_ref().map(Vec::len);
         let cells = (0..size[1]).flat_map(|row| (0..size[0]).map(move |column| [column, row]));
-        let sides = cells.flat_map(|[column, row]| [0, 1].map(|axis| Side { column, row, axis }));
+        let sides = cells.flat_map(|[column, row]| [0, 1].map(|axis| CellEdge { column, row, axis }));
         let crossed = sides.filter_map(|side| {
             let near = [side.column, side.row];
             let mut far = near;
@@ -134,7 +134,7 @@ impl<'a> Squares<'a> {
     }
 
     /// The edges, and the polygons of the area that they enclose.
-    fn walk(mut self) -> (Vec<Vec<Place>>, Vec<Vec<Place>>) {
+    fn walk(mut self) -> (Vec<Vec<MapPoint>>, Vec<Vec<MapPoint>>) {
         for row in 1..self.values[1].len() {
             for column in 1..self.values[0].len() {
                 self.enter(column - 1, row - 1);
@@ -159,7 +159,7 @@ impl<'a> Squares<'a> {
                 polygon.push([self.values[0][column], self.values[1][row]]);
             }
             let (column, row, axis) = sides[index];
-            let side = Side { column, row, axis };
+            let side = CellEdge { column, row, axis };
             if let Some(place) = self.crossings.get(&side) {
                 polygon.push(*place);
                 if fails[index] { exits.push(side) } else { entries.push(side) }
@@ -176,11 +176,11 @@ impl<'a> Squares<'a> {
 
     /// The lines, in this order: lines between two borders of the map, closed lines, and single places that no square
     /// joins.
-    fn lines(&mut self) -> Vec<Vec<Place>> {
-        let ends: BTreeSet<Side> = self.next.values().copied().collect();
-        let joined: BTreeSet<Side> = self.next.keys().copied().chain(ends.iter().copied()).collect();
-        let starts: Vec<Side> = self.next.keys().filter(|side| !ends.contains(side)).copied().collect();
-        let mut lines: Vec<Vec<Place>> = starts.into_iter().map(|start| self.line(start)).collect();
+    fn lines(&mut self) -> Vec<Vec<MapPoint>> {
+        let ends: BTreeSet<CellEdge> = self.next.values().copied().collect();
+        let joined: BTreeSet<CellEdge> = self.next.keys().copied().chain(ends.iter().copied()).collect();
+        let starts: Vec<CellEdge> = self.next.keys().filter(|side| !ends.contains(side)).copied().collect();
+        let mut lines: Vec<Vec<MapPoint>> = starts.into_iter().map(|start| self.line(start)).collect();
         while let Some(&start) = self.next.keys().next() {
             lines.push(self.line(start));
         }
@@ -189,7 +189,7 @@ impl<'a> Squares<'a> {
         lines
     }
 
-    fn line(&mut self, start: Side) -> Vec<Place> {
+    fn line(&mut self, start: CellEdge) -> Vec<MapPoint> {
         let mut line = vec![self.crossings[&start]];
         let mut side = start;
         while let Some(next) = self.next.remove(&side) {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     /// Returns the lines of edges half-way between cells, and the size of the area; `cells` are rows from the top down.
-    fn walked(cells: [&str; 4]) -> (Vec<Vec<Place>>, f64) {
+    fn walked(cells: [&str; 4]) -> (Vec<Vec<MapPoint>>, f64) {
         let values = [vec![0.0, 1.0, 2.0, 3.0], vec![0.0, 1.0, 2.0, 3.0]];
         let known = |cell: char| (cell != '?').then_some(cell == '#');
         let fails = cells.iter().rev().flat_map(|row| row.chars()).map(known).collect();
@@ -217,7 +217,7 @@ mod tests {
         }
         let (lines, area) = squares.walk();
         // The shoelace formula.
-        let size = |polygon: &Vec<Place>| {
+        let size = |polygon: &Vec<MapPoint>| {
             let next = polygon.iter().cycle().skip(1);
             0.5 * polygon.iter().zip(next).map(|([a, b], [c, d])| a * d - c * b).sum::<f64>()
         };

@@ -36,7 +36,7 @@ pub use edges::Region;
 use knob::Knob;
 
 /// A place on a map.
-pub type Place = [f64; 2];
+pub type MapPoint = [f64; 2];
 
 /// A map: predictions of a network while two of its numbers vary, and the edges of its failures.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub struct Phase {
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The values of the two numbers.
-    pub at: Place,
+    pub at: MapPoint,
     /// The prediction, or the reason why there is no such network.
     pub outcome: Result<Point, SchemeError>,
 }
@@ -211,7 +211,7 @@ impl<'a> Map<'a> {
     }
 
     /// The places of the cells: for every value of y, all values of x.
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn places(&self) -> Vec<MapPoint> {
         let [columns, rows] = &self.values;
         rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect()
     }
@@ -225,32 +225,32 @@ impl<'a> Map<'a> {
     }
 
     /// The knobs with their values at a place.
-    fn knobs(&self, at: Place) -> impl Iterator<Item = (Knob, f64)> {
+    fn knobs(&self, at: MapPoint) -> impl Iterator<Item = (Knob, f64)> {
         self.knobs.into_iter().zip(at)
     }
 
-    fn setting(&self, at: Place) -> Setting {
+    fn setting(&self, at: MapPoint) -> Setting {
         let mut setting = self.setting.clone();
         self.knobs(at).for_each(|(knob, value)| knob.describe(value, &mut setting.architecture));
         setting
     }
 
-    fn scheme(&self, at: Place) -> Result<Scheme, SchemeError> {
+    fn scheme(&self, at: MapPoint) -> Result<Scheme, SchemeError> {
         self.knobs(at).try_fold(self.scheme.clone(), |scheme, (knob, value)| knob.argue(value, scheme))
     }
 
-    fn turn(&self, at: Place, stack: &mut Stack) {
+    fn turn(&self, at: MapPoint, stack: &mut Stack) {
         self.knobs(at).for_each(|(knob, value)| knob.turn(value, stack));
     }
 
-    fn stack(&self, at: Place) -> Result<Stack, AssembleError> {
+    fn stack(&self, at: MapPoint) -> Result<Stack, AssembleError> {
         let mut stack = self.setting(at).assemble(&self.scheme(at)?)?.stack;
         self.turn(at, &mut stack);
         Ok(stack)
     }
 
     /// The prediction of the network at a place.
-    pub(crate) fn outcome(&self, at: Place) -> Result<Outcome, AssembleError> {
+    pub(crate) fn outcome(&self, at: MapPoint) -> Result<Outcome, AssembleError> {
         let scheme = match self.scheme(at) {
             Ok(scheme) => scheme,
             Err(error) => return Ok(Err(error)),

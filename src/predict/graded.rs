@@ -23,7 +23,7 @@ pub(super) fn predict(
     same_ids: Option<f64>,
     each: &(dyn Fn() + Sync),
 ) -> Result<Prediction, PredictError> {
-    let of = |options, grading| Rows::average(walks(stack, options, grading, (same_ids, each))?);
+    let of = |options, grading| Rows::average(passes(stack, options, grading, (same_ids, each))?);
     let at = |grading| of(options, grading);
     let gradings = match options.positions {
         Some(Positions::Coarse) => return at(Some(Grading::COARSE)),
@@ -85,22 +85,22 @@ fn caveat(stack: &Stack, Followed { positions, seq_len, difference }: Followed) 
 
 /// Returns the rows of all passes: for every given sequence of ids, one pass per share of segments
 /// (`sequences::segments`). `each` is called after every given sequence.
-fn walks(
+fn passes(
     stack: &Stack,
     options: Options,
     grading: Option<Grading>,
     (same_ids, each): (Option<f64>, &(dyn Fn() + Sync)),
 ) -> Result<Vec<Vec<Rows>>, PredictError> {
     let tables = Arc::default();
-    let walk = |segment, ids: &[Vec<u32>]| {
+    let pass = |segment, ids: &[Vec<u32>]| {
         let leading = || {
-            let walk = mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids.to_vec());
-            walk.sharing(&tables).asked(options.steps)
+            let pass = mean_field::MeanFieldPass::new(options.sites, grading, (same_ids, segment), ids.to_vec());
+            pass.sharing(&tables).asked(options.steps)
         };
         if options.theory == Theory::MeanField {
             return leading().through(stack);
         }
-        match finite_width::Walk::new(leading()).through(stack)? {
+        match finite_width::FiniteWidthPass::new(leading()).through(stack)? {
             Found::Rows(rows) => Ok(rows),
             Found::Diverges(site, deviation, expanded) => {
                 let mut rows = leading().through(stack)?.with_spreads(&expanded);
@@ -114,16 +114,16 @@ fn walks(
         if (grading.is_none() || segments.len() > 1) && !sequences::is_exchangeable(stack) {
             check_memory(stack, 1)?;
         }
-        let walks = segments.into_iter().map(|segment| walk(segment, &[])).collect::<Result<_, _>>()?;
-        return Ok(vec![walks]);
+        let passes = segments.into_iter().map(|segment| pass(segment, &[])).collect::<Result<_, _>>()?;
+        return Ok(vec![passes]);
     }
     let sequences = sequences::given(stack);
     // All pairs of positions are followed.
     check_memory(stack, sequences.len())?;
     let of_sequence = |ids: &Vec<Vec<u32>>| {
-        let walks = segments.iter().map(|&segment| walk(segment, ids)).collect();
+        let passes = segments.iter().map(|&segment| pass(segment, ids)).collect();
         each();
-        walks
+        passes
     };
     sequences.par_iter().map(of_sequence).collect()
 }

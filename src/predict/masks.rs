@@ -1,16 +1,20 @@
 //! Stochastic depth where a mask decides how large the stream is. Sequences that keep a branch and sequences that drop
-//! it have separate passes (walks), which are averaged.
+//! it have separate passes, which are averaged.
 //!
-//! Without separate passes, a mask adds a variance V of ln |x|² in the rule of sums (`src/mean_field/sum.rs`), which
-//! holds while V is small. A branch after small embeddings is most of the stream: where it is dropped, norms stretch
-//! the remainder, and few sequences have much of the gradients. A mask has separate passes if
+//! Without separate passes, a mask adds a variance to ln |x|² in the rule of sums (`src/mean_field/sum.rs`), which
+//! holds while this variance is small. A branch after small embeddings is most of the stream: where it is dropped,
+//! norms stretch the remainder, and few sequences have much of the gradients. A mask has separate passes if
 //!
 //! ```text
-//! V > 0.01 · walks allowed/walks left
+//! Var ln |x|² > 0.01 · n_allowed/n_left
 //! ```
 //!
-//! and if the sequences that drop the branch are not too rare to be seen at all. A pass keeps every branch whose mask
-//! it separates, and leaves the pass that drops the branch for later. No combination is therefore computed twice.
+//! where Var ln |x|² is the variance of ln |x|² over sequences that the mask of a branch causes; x is the stream after
+//! the branch is added; n_allowed is the number of passes that are allowed; n_left is the number of passes that may
+//! still be added.
+//!
+//! A mask has no separate passes if the sequences that drop the branch are too rare. A pass keeps every branch whose
+//! mask it separates, and leaves the pass that drops the branch for later. No combination is therefore computed twice.
 //!
 //! # Sampled
 //!
@@ -37,9 +41,9 @@ pub(crate) struct Masks {
 }
 
 impl Masks {
-    /// Returns the masks before the first pass. Masks are fixed in up to `walks` passes.
-    pub(crate) fn told_on(walks: usize) -> Self {
-        Self { way: Way { branches: Vec::new(), weight: 1.0 }, open: Vec::new(), most: walks, room: walks - 1 }
+    /// Returns the masks before the first pass. Masks are fixed in up to `passes` passes.
+    pub(crate) fn told_on(passes: usize) -> Self {
+        Self { way: Way { branches: Vec::new(), weight: 1.0 }, open: Vec::new(), most: passes, room: passes - 1 }
     }
 
     /// Returns the probability of the masks that are fixed in this pass.

@@ -15,7 +15,8 @@ use super::tables::Tables;
 use super::{PredictError, Sites};
 use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, View, slopes};
-use crate::mean_field::component::{MeanField, MeanFieldFan as _, Parameter};
+use crate::mean_field::batch_norm::BatchNorm;
+use crate::mean_field::component::{MeanFieldFan as _, Parameter};
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
@@ -24,11 +25,12 @@ use crate::mean_field::positions::{
     Chart, Grading, Positions,
     layout::{Layout, hides_nothing},
 };
+use crate::mean_field::rule::Rule;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
 
 /// The largest number of passes where branches are dropped.
-pub(super) const WALKS: usize = 64;
+pub(super) const PASSES: usize = 64;
 
 /// The score variance up to which attention was compared with sampled networks.
 const LARGEST_SCORE: f64 = 16.0;
@@ -39,7 +41,7 @@ const LARGEST_SMOOTH_SCORE: f64 = 0.7;
 const SMALL_MEAN: f64 = 1e-3;
 
 /// A pass of the moments of the infinitely wide network through a stack.
-pub(crate) struct Walk {
+pub(crate) struct MeanFieldPass {
     sites: Sites,
     /// How finely positions are graded; `None` if all positions are followed.
     grading: Option<Grading>,
@@ -91,7 +93,7 @@ pub(crate) enum Kept {
     Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
 }
 
-impl Walk {
+impl MeanFieldPass {
     /// Returns a pass before the first stream.
     pub(crate) fn new(
         sites: Sites,
@@ -129,13 +131,13 @@ impl Walk {
 
     /// Passes through `stack` and returns the rows, averaged over masks of stochastic depth.
     pub(crate) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
-        self.masks = Masks::told_on(WALKS);
-        let mut walks = Vec::new();
+        self.masks = Masks::told_on(PASSES);
+        let mut passes = Vec::new();
         loop {
             run(stack, &mut self)?;
-            walks.push((self.masks.weight(), take(&mut self.rows)));
+            passes.push((self.masks.weight(), take(&mut self.rows)));
             if !self.again() {
-                return Ok(Rows::of_all(walks));
+                return Ok(Rows::of_all(passes));
             }
         }
     }
@@ -190,15 +192,25 @@ impl Walk {
             }
             return (Arc::new(last_step(norm, &y)), Kept::Steps(kept));
         }
-        let y = Arc::new(match component {
-            Component::Activation(activation) => Tables::dual(*activation).forward(&x),
-            Component::Rotary(rotary) => self.tables.turn(rotary, chart(&x)).forward(&x),
-            Component::Convolution(convolution) => {
-                self.tables.convolution(convolution, &x.kernel.positions).forward(&x)
-            }
-            _ => rule(component).forward(&x),
-        });
+        let y = Arc::new(self.rule(component, &x).forward(&x));
         (Arc::clone(&y), Kept::Apply([x, y]))
+    }
+
+    /// Returns the rule of a component with the input `x`.
+    fn rule<'c>(&self, component: &'c Component, x: &Signal) -> Rule<'c> {
+        match component {
+            Component::Linear(linear) => Rule::Component(linear),
+            Component::Norm(norm) => BatchNorm::of(norm).map_or(Rule::Component(norm), Rule::BatchNorm),
+            Component::Dropout(dropout) => Rule::Component(dropout),
+            Component::Scale(scale) => Rule::Component(scale),
+            Component::Embedding(term) => Rule::Component(term),
+            Component::Prepend(prepend) => Rule::Component(prepend),
+            Component::Activation(activation) => Rule::Shared(Tables::dual(*activation)),
+            Component::Rotary(rotary) => Rule::Shared(Arc::new(self.tables.turn(rotary, chart(x)))),
+            Component::Convolution(convolution) => {
+                Rule::Shared(self.tables.convolution(convolution, &x.kernel.positions))
+            }
+        }
     }
 
     fn attend(&mut self, at: &Site, attention: &Attention, parts: Vec<Arc<Signal>>) -> Result<Attended, PredictError> {
@@ -311,7 +323,7 @@ impl Walk {
     }
 }
 
-impl Walk {
+impl MeanFieldPass {
     /// Writes the gradients of factors on branches that are parameters, from the outputs f of the branches. One factor
     /// α for all features has E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, a factor per feature has the sum alone.
     /// These gradients have no corrections of finite width.
@@ -353,21 +365,6 @@ impl Walk {
             ln_output: ln_output + (product * finite.signal.ln_level.exp_m1()).ln_1p(),
             steps: Steps::of(linear, x, gradient, finite),
         });
-    }
-}
-
-/// Returns the rule of a component with one input and without tables.
-pub(super) fn rule(component: &Component) -> &dyn MeanField {
-    match component {
-        Component::Linear(linear) => linear,
-        Component::Norm(norm) => norm,
-        Component::Dropout(dropout) => dropout,
-        Component::Scale(scale) => scale,
-        Component::Embedding(term) => term,
-        Component::Activation(_) | Component::Rotary(_) | Component::Convolution(_) => {
-            unreachable!("components with tables have rules of their own")
-        }
-        Component::Prepend(prepend) => prepend,
     }
 }
 
@@ -443,7 +440,7 @@ pub(super) fn pooled(kernel: &Kernel, mean: impl Fn(usize) -> f64) -> Pooled {
     }
 }
 
-impl Interpreter<'_> for Walk {
+impl Interpreter<'_> for MeanFieldPass {
     type Signal = Arc<Signal>;
     type Gradient = Gradient;
     type Kept = Kept;
@@ -490,19 +487,8 @@ impl Interpreter<'_> for Walk {
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
         match (component, kept) {
-            (Component::Activation(activation), Kept::Apply([x, y])) => {
-                Ok(Tables::dual(*activation).backward(&x, &y, &gradient))
-            }
-            (Component::Rotary(rotary), Kept::Apply([x, y])) => {
-                Ok(self.tables.turn(rotary, chart(&x)).backward(&x, &y, &gradient))
-            }
-            (Component::Convolution(convolution), Kept::Apply([x, y])) => {
-                let rule = self.tables.convolution(convolution, &x.kernel.positions);
-                self.write_weights(at, rule.weights(&x, &y, &gradient));
-                Ok(rule.backward(&x, &y, &gradient))
-            }
             (_, Kept::Apply([x, y])) => {
-                let rule = rule(component);
+                let rule = self.rule(component, &x);
                 self.write_weights(at, rule.weights(&x, &y, &gradient));
                 if let Component::Linear(linear) = component {
                     self.write_steps(at, linear, [&x, &y], &gradient);

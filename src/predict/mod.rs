@@ -1,7 +1,7 @@
 //! The predictor: passes moments through a stack, forward and backward.
 
 mod finite_width;
-mod forward_walk;
+mod forward_pass;
 mod gates;
 mod graded;
 mod masks;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, Stream, check};
 
 use crate::caveat::Caveat;
-pub use forward_walk::ForwardWalk;
+pub use forward_pass::ForwardPass;
 pub use gates::Blocked;
 pub(crate) use gates::blocked;
 pub(crate) use sequences::is_exchangeable;

@@ -143,8 +143,8 @@ impl Rows {
     /// Returns the average over all passes of several sequences through one stack.
     pub(crate) fn average(sequences: Vec<Vec<Self>>) -> Result<Prediction, PredictError> {
         let differing = Self::differing(&sequences);
-        let walks = sequences.into_iter().flatten().map(|walk| (1.0, walk)).collect();
-        Ok(Prediction { sequences: differing, ..Self::mixed(walks, 1.0).told()? })
+        let passes = sequences.into_iter().flatten().map(|pass| (1.0, pass)).collect();
+        Ok(Prediction { sequences: differing, ..Self::mixed(passes, 1.0).told()? })
     }
 
     /// Returns how much levels on the stream differ between several sequences, each with all its passes; `None` for one
@@ -153,9 +153,9 @@ impl Rows {
         let count = sequences.len();
         let first = sequences.first().filter(|_| count > 1)?.first()?;
         let deviation = |place: usize, level: &dyn Fn(&Note) -> Option<f64>| {
-            let of_sequence = |walks: &Vec<Self>| {
-                let levels = walks.iter().map(|walk| level(&walk.sites[place]));
-                Some(ln_sum(levels.collect::<Option<Vec<f64>>>()?) - (walks.len() as f64).ln())
+            let of_sequence = |passes: &Vec<Self>| {
+                let levels = passes.iter().map(|pass| level(&pass.sites[place]));
+                Some(ln_sum(levels.collect::<Option<Vec<f64>>>()?) - (passes.len() as f64).ln())
             };
             let levels = sequences.iter().map(of_sequence).collect::<Option<Vec<f64>>>()?;
             let deviation = levels.std_dev();
@@ -168,57 +168,57 @@ impl Rows {
         Some(Sequences { count, deviation: deviations.flatten().fold(0.0, f64::max) })
     }
 
-    /// Returns the average over all passes (`walks`) of a sequence, each with its probability.
-    pub(crate) fn of_all(walks: Vec<(f64, Self)>) -> Self {
-        let rare = if walks.len() > 1 { rare(&walks) } else { None };
-        let mut all = Self::mixed(walks, 0.0).with_zeros();
+    /// Returns the average over all `passes` of a sequence, each with its probability.
+    pub(crate) fn of_all(passes: Vec<(f64, Self)>) -> Self {
+        let rare = if passes.len() > 1 { rare(&passes) } else { None };
+        let mut all = Self::mixed(passes, 0.0).with_zeros();
         all.caveats.extend(rare);
         all
     }
 
     /// Returns the average over passes with these weights; for `lost` see [`Pooled::average`].
-    fn mixed(mut walks: Vec<(f64, Self)>, lost: f64) -> Self {
-        if walks.len() == 1 {
-            return walks.remove(0).1;
+    fn mixed(mut passes: Vec<(f64, Self)>, lost: f64) -> Self {
+        if passes.len() == 1 {
+            return passes.remove(0).1;
         }
-        let count: f64 = walks.iter().map(|(weight, _)| weight).sum();
+        let count: f64 = passes.iter().map(|(weight, _)| weight).sum();
         let mean =
-            |of: &dyn Fn(&Self) -> f64| walks.iter().map(|(weight, walk)| weight * of(walk)).sum::<f64>() / count;
+            |of: &dyn Fn(&Self) -> f64| passes.iter().map(|(weight, pass)| weight * of(pass)).sum::<f64>() / count;
         let ln_mean =
-            |of: &dyn Fn(&Self) -> f64| ln_sum(walks.iter().map(|(weight, walk)| of(walk) + weight.ln())) - count.ln();
-        let first = &walks[0].1;
+            |of: &dyn Fn(&Self) -> f64| ln_sum(passes.iter().map(|(weight, pass)| of(pass) + weight.ln())) - count.ln();
+        let first = &passes[0].1;
         let site = |(place, note): (usize, &Note)| {
-            let notes = || walks.iter().map(|(weight, walk)| (*weight, &walk.sites[place]));
+            let notes = || passes.iter().map(|(weight, pass)| (*weight, &pass.sites[place]));
             let signal = Pooled::average(&notes().map(|(weight, note)| (weight, note.signal)), lost);
             let gradients = notes().filter_map(|(weight, note)| Some((weight, note.gradient?)));
             let gradient = note.gradient.map(|_| Pooled::average(&gradients, lost));
             Note { site: note.site.clone(), signal, gradient, ..*note }
         };
         let weight = |(place, note): (usize, &WeightNote)| {
-            let ln_second_moment = ln_mean(&|walk| walk.weights[place].ln_second_moment);
+            let ln_second_moment = ln_mean(&|pass| pass.weights[place].ln_second_moment);
             WeightNote { tensor: note.tensor.clone(), ln_second_moment, ..*note }
         };
         let attention = |(place, (layer, site, _)): (usize, &(i64, String, Sharpness))| {
-            let of = |walk: &Self| walk.attentions[place].2;
+            let of = |pass: &Self| pass.attentions[place].2;
             let sharpness = Sharpness {
-                ln_score: ln_mean(&|walk| of(walk).ln_score),
-                attended: mean(&|walk| of(walk).attended),
-                in_view: mean(&|walk| of(walk).in_view),
+                ln_score: ln_mean(&|pass| of(pass).ln_score),
+                attended: mean(&|pass| of(pass).attended),
+                in_view: mean(&|pass| of(pass).in_view),
             };
             (*layer, site.clone(), sharpness)
         };
         let linear = |(place, note): (usize, &LinearNote)| {
-            let of = |walk: &Self| walk.linears[place].steps;
+            let of = |pass: &Self| pass.linears[place].steps;
             let steps = Steps {
-                by_sgd: ln_mean(&|walk| of(walk).by_sgd),
-                by_adam: ln_mean(&|walk| of(walk).by_adam),
-                size: ln_mean(&|walk| of(walk).size),
+                by_sgd: ln_mean(&|pass| of(pass).by_sgd),
+                by_adam: ln_mean(&|pass| of(pass).by_adam),
+                size: ln_mean(&|pass| of(pass).size),
             };
-            LinearNote { tensor: note.tensor.clone(), ln_output: ln_mean(&|walk| walk.linears[place].ln_output), steps }
+            LinearNote { tensor: note.tensor.clone(), ln_output: ln_mean(&|pass| pass.linears[place].ln_output), steps }
         };
         let scale = |(place, note): (usize, &ScaleNote)| ScaleNote {
-            ln_output: ln_mean(&|walk| walk.scales[place].ln_output),
-            ln_second_moment: ln_mean(&|walk| walk.scales[place].ln_second_moment),
+            ln_output: ln_mean(&|pass| pass.scales[place].ln_output),
+            ln_second_moment: ln_mean(&|pass| pass.scales[place].ln_second_moment),
             ..note.clone()
         };
         Self {
@@ -227,7 +227,7 @@ impl Rows {
             linears: first.linears.iter().enumerate().map(linear).collect(),
             scales: first.scales.iter().enumerate().map(scale).collect(),
             attentions: first.attentions.iter().enumerate().map(attention).collect(),
-            caveats: common_caveats(&walks),
+            caveats: common_caveats(&passes),
             followed: first.followed,
             places: HashMap::new(),
         }
@@ -345,10 +345,10 @@ impl Rows {
 }
 
 /// Returns the caveats of all passes whose probability is at least 1 %, each kind once.
-fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
+fn common_caveats(passes: &[(f64, Rows)]) -> Vec<Caveat> {
     const COMMON: f64 = 0.01;
     let mut caveats: Vec<Caveat> = Vec::new();
-    for caveat in walks.iter().filter(|(weight, _)| *weight >= COMMON).flat_map(|(_, walk)| &walk.caveats) {
+    for caveat in passes.iter().filter(|(weight, _)| *weight >= COMMON).flat_map(|(_, pass)| &pass.caveats) {
         if !caveats.iter().any(|known| known.kind() == caveat.kind()) {
             caveats.push(caveat.clone());
         }
@@ -357,17 +357,17 @@ fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
 }
 
 /// Returns a caveat if few of the sequences in these passes have most of the gradients.
-fn rare(walks: &[(f64, Rows)]) -> Option<Caveat> {
+fn rare(passes: &[(f64, Rows)]) -> Option<Caveat> {
     /// The largest E (g²)²/(E g²)² that has no caveat. An average over this number of networks has an error as large as
     /// itself.
     const FEW: f64 = 100.0;
     let networks = |place: usize| {
-        let gradients = walks.iter().filter_map(|(weight, walk)| Some((*weight, walk.sites[place].gradient?)));
+        let gradients = passes.iter().filter_map(|(weight, pass)| Some((*weight, pass.sites[place].gradient?)));
         let level = |gradient: Pooled| gradient.ln_unit + gradient.second.ln();
         let moment = |power| ln_sum(gradients.clone().map(|(weight, g)| weight.ln() + power * level(g)));
         (moment(2.0) - 2.0 * moment(1.0)).exp()
     };
-    let sites = walks[0].1.sites.iter().enumerate().map(|(place, note)| (networks(place), note));
+    let sites = passes[0].1.sites.iter().enumerate().map(|(place, note)| (networks(place), note));
     let sites: Vec<(f64, &Note)> = sites.filter(|(networks, _)| *networks > FEW).collect();
     let (largest, note) = sites.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(Caveat::of(&note.site, sites.len(), Condition::RareSequences(*largest)))

@@ -75,8 +75,8 @@ pub(super) fn given(stack: &Stack) -> Vec<Vec<Vec<u32>>> {
         Source::Embedding(_) | Source::Gaussian(_) => vec![Vec::new()],
     };
     let streams: Vec<Vec<Vec<u32>>> = stack.streams.iter().map(given).collect();
-    let walks = streams.iter().map(Vec::len).max().unwrap_or(1);
-    (0..walks).map(|walk| streams.iter().map(|all| all[walk % all.len()].clone()).collect()).collect()
+    let passes = streams.iter().map(Vec::len).max().unwrap_or(1);
+    (0..passes).map(|pass| streams.iter().map(|all| all[pass % all.len()].clone()).collect()).collect()
 }
 
 #[cfg(test)]

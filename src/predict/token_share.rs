@@ -3,11 +3,15 @@
 //! # Formula
 //!
 //! ```text
-//! share = E e_token²/Σ E e²      the sum over the token table, positions, token types and constants
+//! share = E e_token²/Σ E e²
 //! ```
 //!
-//! The sum has the terms up to the first norm, map or dropout, with their factors. Waves of amplitude c have
-//! E e² = c²/2.
+//! where share is the share of the token embeddings in the second moment of the sum; E is the average over random
+//! weights and over features; e is an entry of a term of the sum; e_token is an entry of the token table; Σ is the sum
+//! over the token table, positions, token types and constants.
+//!
+//! The sum has the terms up to the first norm, map or dropout, with their factors. Sinusoidal waves have half their
+//! squared amplitude as E e².
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack, Stream};
 

@@ -10,9 +10,9 @@ use sigprop_stack::{Init, LearningRates, ScaleParameter};
 pub(crate) use blocks::Blocks;
 pub use error::SchemeError;
 pub(crate) use slot::{BlockNorm, Fans, Outer, Role, Slot, Table, normal, uniform};
-pub(crate) use trained::{Growth, Place, Trained};
+pub(crate) use trained::{Growth, StreamPosition, Trained};
 
-use crate::ForwardWalk;
+use crate::ForwardPass;
 use crate::architecture::Resolved;
 use crate::predict::PredictError;
 
@@ -85,7 +85,7 @@ pub(crate) type Residuals<'a> = Box<dyn Fn(usize) -> Residual + 'a>;
 pub(crate) type Rates<'a> = Box<dyn Fn(&Trained) -> LearningRates + 'a>;
 
 /// A function that returns the signal at the first block in training, for schemes that follow the signal.
-pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + 'a;
+pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardPass, PredictError> + 'a;
 
 /// The distributions of weight and bias of a linear map.
 #[derive(Clone, Copy, Debug, PartialEq)]

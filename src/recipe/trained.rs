@@ -16,7 +16,7 @@ pub(crate) enum Growth {
 
 /// The place of a parameter along its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum StreamPosition {
     /// Before block 0.
     Embeddings,
     Block(usize),
@@ -28,7 +28,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trained {
     pub(crate) growth: Growth,
-    pub(crate) place: Place,
+    pub(crate) place: StreamPosition,
     /// Fan-in and fan-out; for a vector or a table `fan_out` is the width.
     pub(crate) fans: Fans,
     /// Standard deviation of the entries at initialisation.

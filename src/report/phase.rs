@@ -8,7 +8,7 @@ use super::json::CaveatJson;
 use super::{Field, Rows, SCHEMA_VERSION, plain_table};
 use crate::caveat::Caveat;
 use crate::numerals::short;
-use crate::phase::{Axis, Cell, DepthScales, Phase, Place, Point};
+use crate::phase::{Axis, Cell, DepthScales, MapPoint, Phase, Point};
 use crate::verdict::{Failure, Grade, Verdict};
 
 /// Columns of a terminal.
@@ -99,7 +99,7 @@ fn failures(verdict: &Verdict) -> impl Iterator<Item = Failure> {
 }
 
 fn edges_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
-    let lines: Vec<(Failure, &[Place])> =
+    let lines: Vec<(Failure, &[MapPoint])> =
         phase.regions.iter().flat_map(|region| region.edges.iter().map(|line| (region.failure, &line[..]))).collect();
     if lines.is_empty() {
         return writeln!(out, "\nNo edge: every cell fails in the same way, or none does.");
@@ -239,7 +239,7 @@ struct AxisJson<'a> {
 #[derive(Serialize)]
 struct EdgeJson<'a> {
     failure: &'static str,
-    lines: &'a [Vec<Place>],
+    lines: &'a [Vec<MapPoint>],
 }
 
 #[derive(Serialize)]

@@ -50,20 +50,20 @@ impl Recipe for AdminProfiled {
     fn residuals<'a>(&'a self, architecture: &'a Resolved, entrance: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let projections = self.projections(architecture, entrance)?;
         let blocks = Blocks::new(architecture, self, &|_| Residual::constant(1.0, 1.0), true, "");
-        let mut walk = entrance()?;
+        let mut pass = entrance()?;
         let (mut profile, mut omega) = (Vec::new(), 1.0);
         for index in 0..architecture.n_layers {
             let block = blocks.block(index, &*projections).node();
             let body = if let Op::Chain(body) = block.op { body } else { vec![block] };
             for Node { name, mut op } in body {
                 let Op::Sum(sum) = &mut op else {
-                    walk.through(&[Node { name, op }])?;
+                    pass.through(&[Node { name, op }])?;
                     continue;
                 };
                 sum.branches[0].scale = omega;
                 profile.extend(vec![omega; sum.branches.len() - 1]);
-                walk.through(&[Node { name, op }])?;
-                omega = walk.second_moment().sqrt();
+                pass.through(&[Node { name, op }])?;
+                omega = pass.second_moment().sqrt();
                 if !omega.is_normal() {
                     let (expected, got) = ("a finite signal".to_owned(), format!("ω = {omega} in block {index}"));
                     return Err(SchemeError::Undefined { scheme: ABOUT.name, expected, got });

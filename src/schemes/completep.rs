@@ -21,7 +21,9 @@ use sigprop_stack::{Init, LearningRates};
 use super::mup::Mup;
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{Entrance, Fans, Place, Projection, Projections, Rates, Recipe, Residual, Residuals, normal};
+use crate::recipe::{
+    Entrance, Fans, Projection, Projections, Rates, Recipe, Residual, Residuals, StreamPosition, normal,
+};
 
 pub(super) const ABOUT: About = About {
     name: "completep",
@@ -80,8 +82,8 @@ impl Recipe for CompleteP {
         Some(Box::new(move |trained| {
             let LearningRates { sgd, adam } = wider(trained);
             let deeper = match trained.place {
-                Place::Block(_) => self.deeper(architecture),
-                Place::Embeddings | Place::End => 1.0,
+                StreamPosition::Block(_) => self.deeper(architecture),
+                StreamPosition::Embeddings | StreamPosition::End => 1.0,
             };
             LearningRates { sgd: sgd * deeper.powf(2.0 * self.alpha - 1.0), adam: adam * deeper.powf(self.alpha - 1.0) }
         }))

@@ -23,7 +23,7 @@ use sigprop_stack::{Component, Gaussian, Init, Node, Norm, NormKind, Source, Str
 
 use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table};
-use crate::ForwardWalk;
+use crate::ForwardPass;
 use crate::architecture::{Kind, NormPlacement, Resolved};
 use crate::predict::{PredictError, Theory};
 use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, Slot, normal};
@@ -96,12 +96,12 @@ impl Recipe for Dslm {
     ) -> Result<Projections<'a>, SchemeError> {
         let residuals = self.residuals(architecture, entrance)?;
         let blocks = Blocks::new(architecture, self, &residuals, true, "");
-        let mut walk = entrance()?;
-        let ffn = ffn_variance(architecture, walk.theory(), &blocks)?;
+        let mut pass = entrance()?;
+        let ffn = ffn_variance(architecture, pass.theory(), &blocks)?;
         let mut weights = Weights { value_output: Vec::new(), ffn };
         let keep = 1.0 - architecture.dropout;
         for block in 0..architecture.n_layers {
-            let mut probe = walk.clone();
+            let mut probe = pass.clone();
             probe.through(&blocks.block(block, &|slot| normal(slot.fans.lecun_std()).into()).attend())?;
             let attended = probe.second_moment();
             if !attended.is_normal() {
@@ -113,7 +113,7 @@ impl Recipe for Dslm {
                 });
             }
             weights.value_output.push((keep / attended).sqrt());
-            walk.through(&[blocks.block(block, &|slot| weights.projection(slot)).node()])?;
+            pass.through(&[blocks.block(block, &|slot| weights.projection(slot)).node()])?;
         }
         Ok(Box::new(move |slot| weights.projection(slot)))
     }
@@ -172,19 +172,19 @@ fn ffn_variance(architecture: &Resolved, theory: Theory, blocks: &Blocks) -> Res
     }
     let variance = |ln_gain: f64| ln_gain.exp() / architecture.d_model as f64;
     let ln_gain = root(-40.0, 40.0, |ln_gain| {
-        let mut walk = start.clone();
-        walk.through(&blocks.block(0, &|_| normal(variance(ln_gain).sqrt()).into()).feed_forward())?;
-        Ok::<_, PredictError>(walk.second_moment().ln())
+        let mut pass = start.clone();
+        pass.through(&blocks.block(0, &|_| normal(variance(ln_gain).sqrt()).into()).feed_forward())?;
+        Ok::<_, PredictError>(pass.second_moment().ln())
     })?;
     Ok(variance(ln_gain))
 }
 
 /// Independent Gaussian tokens of variance 1.
-pub(super) fn unit_input(architecture: &Resolved, theory: Theory) -> ForwardWalk {
+pub(super) fn unit_input(architecture: &Resolved, theory: Theory) -> ForwardPass {
     let source = Gaussian { width: architecture.d_model, mean: 0.0, variance: 1.0, correlation: 0.0 };
     let source = Source::Gaussian(source);
     let stream = Stream { name: String::new(), seq_len: architecture.seq_len, source, body: Vec::new() };
-    ForwardWalk::in_theory(theory, &stream)
+    ForwardPass::in_theory(theory, &stream)
 }
 
 #[cfg(test)]

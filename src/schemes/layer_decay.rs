@@ -13,17 +13,17 @@
 //! the head. The layers of an encoder and of a decoder are counted separately.
 
 use super::Parameter;
-use crate::recipe::Place;
+use crate::recipe::StreamPosition;
 
 /// The decay d, a parameter that every scheme has.
 pub const LAYER_DECAY: Parameter = Parameter::share("layer-decay", 1.0);
 
 /// Returns the factor on learning rates at a place in a stream of `n_layers` blocks.
-pub(super) fn factor(decay: f64, n_layers: usize, place: Place) -> f64 {
+pub(super) fn factor(decay: f64, n_layers: usize, place: StreamPosition) -> f64 {
     let below = match place {
-        Place::Embeddings => n_layers + 1,
-        Place::Block(block) => n_layers - block,
-        Place::End => 0,
+        StreamPosition::Embeddings => n_layers + 1,
+        StreamPosition::Block(block) => n_layers - block,
+        StreamPosition::End => 0,
     };
     decay.powf(below as f64)
 }

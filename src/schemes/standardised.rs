@@ -59,9 +59,9 @@ fn gain(architecture: &Resolved) -> Result<f64, SchemeError> {
     let map = Linear { fan_in: width, fan_out: width, weight, bias: None, standardised: Some(1.0) };
     let activation = Node::apply("activation", Component::Activation(architecture.activation.function()));
     let map = (!architecture.activation.is_gated()).then(|| Node::apply("map", Component::Linear(map)));
-    let mut walk = dslm::unit_input(architecture, Theory::MeanField);
-    walk.through(&[activation].into_iter().chain(map).collect::<Vec<_>>())?;
-    Ok(walk.second_moment().sqrt().recip())
+    let mut pass = dslm::unit_input(architecture, Theory::MeanField);
+    pass.through(&[activation].into_iter().chain(map).collect::<Vec<_>>())?;
+    Ok(pass.second_moment().sqrt().recip())
 }
 
 /// Returns true if nothing but dropout lies between an activation and this map.

@@ -45,8 +45,8 @@ use super::{About, Outer, Parameter, Role, SchemeError, Table, dslm};
 use crate::architecture::{NormPlacement, Parallel, QkNorm, Resolved};
 use crate::predict::Theory;
 use crate::recipe::{
-    Blocks, Entrance, Fans, Growth, Place, Projection, Projections, Rates, Recipe, Residual, Residuals, Slot, Trained,
-    normal,
+    Blocks, Entrance, Fans, Growth, Projection, Projections, Rates, Recipe, Residual, Residuals, Slot, StreamPosition,
+    Trained, normal,
 };
 
 pub(super) const ABOUT: About = About {
@@ -137,9 +137,9 @@ impl Recipe for UMup {
         let plain = |slot: &Slot| normal(self.gain(slot) * slot.fans.lecun_std()).into();
         let residuals = |_| Residual::constant(1.0, 1.0);
         let blocks = Blocks::new(architecture, self, &residuals, true, "");
-        let mut walk = dslm::unit_input(architecture, Theory::default());
-        walk.through(&blocks.block(0, &plain).feed_forward())?;
-        let ffn = walk.second_moment().sqrt().recip();
+        let mut pass = dslm::unit_input(architecture, Theory::default());
+        pass.through(&blocks.block(0, &plain).feed_forward())?;
+        let ffn = pass.second_moment().sqrt().recip();
         Ok(Box::new(move |slot| {
             let last = match slot.role {
                 Role::AttentionOutput => attention,
@@ -164,8 +164,8 @@ impl Recipe for UMup {
         Some(Box::new(|&Trained { growth, place, fans, std }| {
             let [fan_in, fan_out] = [fans.fan_in, fans.fan_out].map(|fan| fan as f64);
             let deep = match place {
-                Place::Block(_) => (architecture.residual_sublayers() as f64).sqrt().recip(),
-                Place::Embeddings | Place::End => 1.0,
+                StreamPosition::Block(_) => (architecture.residual_sublayers() as f64).sqrt().recip(),
+                StreamPosition::Embeddings | StreamPosition::End => 1.0,
             };
             let (sgd, adam) = match growth {
                 Growth::Vector => (fan_out, 1.0),

@@ -35,7 +35,7 @@ const AVERAGE: Look = Look::Component { signal: "average", mean: "value", gradie
 
 /// A row of Gaussian scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scores {
+pub struct GaussianScores {
     /// Number of scores.
     pub count: usize,
     /// Variance of each score.
@@ -44,7 +44,7 @@ pub struct Scores {
     pub correlation: f64,
 }
 
-impl Scores {
+impl GaussianScores {
     /// The part of the variance that does not cancel in a softmax, variance · (1 − correlation).
     pub fn contrast(&self) -> f64 {
         self.variance * (1.0 - self.correlation)
@@ -161,7 +161,7 @@ fn softmax(full: bool, seed: u64) -> Vec<Case> {
     const COUNTS: [usize; 5] = [300, 720, 1732, 4161, 10_000];
     let case = |point: Vec<usize>| {
         let [std, r, n] = point[..] else { unreachable!("three factors") };
-        let scores = Scores { count: COUNTS[n], variance: STDS[std].powi(2), correlation: FIFTHS[r] };
+        let scores = GaussianScores { count: COUNTS[n], variance: STDS[std].powi(2), correlation: FIFTHS[r] };
         Case {
             group: "softmax",
             name: format!("scores {}, std {:.3}, r {:.2}", scores.count, STDS[std], scores.correlation),

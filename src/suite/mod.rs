@@ -22,12 +22,12 @@ use sigprop_stack::{Quantity, SiteTable, Stack};
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare, compare_observations};
 use crate::{Options, PredictError, Prediction, Sites, Theory, predict};
 
-pub use components::Scores;
+pub use components::GaussianScores;
 pub use pool::{Run, pool};
 pub(crate) use published::PRINTED_ZERO;
 pub use score::{LARGEST_ERROR, Line, score};
 
-/// A suite.
+/// A set of stacks that are predicted and sampled, to compare the prediction with the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// Single components over the published grids.
@@ -81,7 +81,7 @@ pub enum Sample {
     /// A softmax of Gaussian scores by itself.
     Softmax {
         /// Its scores.
-        scores: Scores,
+        scores: GaussianScores,
         /// Number of replicates, each of about 2·10⁵ scores.
         replicates: usize,
     },

@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
     use crate::agreement::compare;
-    use crate::suite::{Look, Sample, Scores, Suite};
+    use crate::suite::{GaussianScores, Look, Sample, Suite};
 
     fn table(values: [(Number, Number); 2]) -> SiteTable {
         let mut cells = [None; Quantity::ALL.len()];
@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn what_was_observed_is_compared_with_predictions_of_now() {
-        let sample = Sample::Softmax { scores: Scores { count: 9, variance: 1.0, correlation: 0.0 }, replicates: 1 };
+        let sample =
+            Sample::Softmax { scores: GaussianScores { count: 9, variance: 1.0, correlation: 0.0 }, replicates: 1 };
         let cases = ["narrow", "wide"].map(|name| Case {
             group: "pre",
             name: name.to_owned(),

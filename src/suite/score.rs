@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::agreement::compare;
-    use crate::suite::{Sample, Scores, pool};
+    use crate::suite::{GaussianScores, Sample, pool};
 
     /// Predicted 1.01 against 1 ± 0.002 and 1.03 against 1 ± 0.004: errors of 1 and 3 %.
     #[test]
@@ -209,7 +209,8 @@ mod tests {
             let site = SiteRow { layer: 0, site: "blocks.0".to_owned(), is_stream_site: true, cells };
             SiteTable { sites: vec![site], weights: Vec::new() }
         };
-        let sample = Sample::Softmax { scores: Scores { count: 9, variance: 1.0, correlation: 0.0 }, replicates: 1 };
+        let sample =
+            Sample::Softmax { scores: GaussianScores { count: 9, variance: 1.0, correlation: 0.0 }, replicates: 1 };
         let case = Case { group: "encoder", name: "case".to_owned(), sample, look: Look::Everything };
         let predicted = [0, 2].map(|caveats| Predicted { table: table(1.1, 0.0), caveats });
         let run = Run(predicted.iter().map(|told| compare(&told.table, &table(1.0, 0.002), 9)).collect());

@@ -49,8 +49,6 @@ pub enum Kind {
     SquaresOverflow,
     /// Activations fit.
     InRange,
-    /// Number of blocks against the width.
-    Depth,
     /// Positions have nearly all of the sum of embeddings.
     PositionsDrownTokens,
     /// The loss of the first step, compared with that of equal logits.
@@ -73,7 +71,7 @@ pub struct Finding {
     /// The number that it follows from: ln of the total factor for trends (−∞ for exact zeros), the token
     /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, the number of
     /// tensors without a gradient, ln of the
-    /// largest entry or sum of squares at `block` for ranges, blocks beyond log₃ width, the share of the token table, the loss over
+    /// largest entry or sum of squares at `block` for ranges, the share of the token table, the loss over
     /// that of equal logits.
     pub value: f64,
 }
@@ -102,7 +100,6 @@ impl fmt::Display for Kind {
             Self::Underflow => "underflow",
             Self::SquaresOverflow => "squares_overflow",
             Self::InRange => "in_range",
-            Self::Depth => "depth",
             Self::PositionsDrownTokens => "positions_drown_tokens",
             Self::Start => "start",
         })
@@ -140,7 +137,6 @@ impl Kind {
             Self::Underflow,
             Self::SquaresOverflow,
             Self::InRange,
-            Self::Depth,
             Self::PositionsDrownTokens,
             Self::Start,
         ];
@@ -165,7 +161,6 @@ impl Kind {
             | Self::Underflow
             | Self::SquaresOverflow
             | Self::InRange
-            | Self::Depth
             | Self::PositionsDrownTokens
             | Self::Start => None,
         }

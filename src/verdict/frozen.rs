@@ -1,4 +1,4 @@
-//! Whether every parameter has a gradient.
+//! Judges if every parameter has a gradient.
 //!
 //! # Rule
 //!

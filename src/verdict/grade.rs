@@ -90,7 +90,6 @@ fn failure(finding: &Finding) -> String {
         | Kind::Underflow
         | Kind::SquaresOverflow
         | Kind::InRange
-        | Kind::Depth
         | Kind::PositionsDrownTokens
         | Kind::Start => finding.text.clone(),
     }
@@ -130,6 +129,6 @@ fn care(finding: &Finding) -> String {
             short(finding.value)
         ),
         Kind::SquaresOverflow => "sums of squares leave f32".to_owned(),
-        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange | Kind::Depth => finding.text.clone(),
+        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange => finding.text.clone(),
     }
 }

@@ -4,7 +4,6 @@
 //! final norm, which hides the size of the stream, is left out.
 
 mod collapse;
-mod depth;
 mod entropy;
 mod finding;
 mod floats;
@@ -142,8 +141,6 @@ impl Verdict {
             findings.append(&mut found);
         }
         findings.extend(entropy::judge(&prediction.attentions));
-        let n_blocks = profiles.iter().map(|profile| profile.rows.len().saturating_sub(1)).max().unwrap_or(0);
-        findings.extend(depth::judge(n_blocks, shape.width, attends));
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.blocked, prediction.table.weights.len()));
         findings.extend(prediction.token_share.and_then(tokens::judge));

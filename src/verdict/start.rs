@@ -51,7 +51,11 @@ pub(super) fn judge(loss: &Loss, format: &Format, uneven: Option<f64>) -> Findin
         let rule = format!("loss above {ABOVE} times that of equal logits where rows differ by more than ×{UNEVEN}");
         return finding(Severity::Warning, text, rule);
     }
-    let (severity, verb) = if is_far { (Severity::Warning, "far above") } else { (Severity::Fine, "near") };
+    let (severity, verb) = match ratio {
+        _ if is_far => (Severity::Warning, "far above"),
+        above if above > ABOVE => (Severity::Fine, "above"),
+        _ => (Severity::Fine, "near"),
+    };
     let text = format!(
         "the loss starts {verb} that of guessing: {} nats, {} of equal logits",
         short(loss.cross_entropy),

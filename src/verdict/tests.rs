@@ -152,6 +152,9 @@ fn losses_start_near_that_of_guessing() {
         Verdict::of(&prediction, SHAPE, Some(&loss))
     };
     assert_eq!(verdict(9.9).grade, Grade::Healthy);
+    let said = |loss: f64| find(&verdict(loss), Kind::Start)[0].text.clone();
+    assert_eq!(said(2.2), "the loss starts near that of guessing: 2.2 nats, 2 of equal logits");
+    assert_eq!(said(9.9), "the loss starts above that of guessing: 9.9 nats, 2 of equal logits");
     let far = verdict(22.0);
     assert_eq!(
         far.headline,
@@ -161,21 +164,6 @@ fn losses_start_near_that_of_guessing() {
         find(&far, Kind::Start)[0].text,
         "the loss starts far above that of guessing: 22 nats, 2 of equal logits"
     );
-}
-
-/// log₃ 256 = 5.05; said of networks that attend, and of nothing else.
-#[test]
-fn depth_is_held_against_width() {
-    let said = |n_blocks: i64| {
-        let table = table(n_blocks, |_| (0.0, 0.0, 0.2));
-        let attentions = vec![attention(250.0, 256.0)];
-        let prediction = Prediction { table, attentions, ..Prediction::default() };
-        let verdict = Verdict::of(&prediction, SHAPE, None);
-        find(&verdict, Kind::Depth)[0].text.clone()
-    };
-    assert!(said(5).starts_with("depth is within log₃ width = 5.047"), "{}", said(5));
-    assert!(said(6).starts_with("depth is beyond log₃ width = 5.047"), "{}", said(6));
-    assert!(find(&judged(table(6, |_| (0.0, 0.0, 0.2))), Kind::Depth).is_empty());
 }
 
 #[test]

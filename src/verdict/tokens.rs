@@ -2,8 +2,9 @@
 //!
 //! # Rule
 //!
-//! Where rows of the token table have less than a hundredth of the variance of the sum of embeddings, positions (and token types)
-//! are nearly all of it: after the first norm the output hardly depends on the ids, and the differences between tokens are learned slowly.
+//! If rows of the token table have a small share of the variance of the sum of embeddings, positions (and token types) have
+//! nearly all of it. After the first norm, the output then hardly depends on the ids, and differences between tokens are
+//! learned slowly.
 
 use super::{Finding, Kind, Severity};
 

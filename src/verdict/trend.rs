@@ -2,14 +2,16 @@
 //!
 //! # Rule
 //!
-//! A variance that grows by more than ×100 over the deeper half of the blocks explodes. A signal fails where it grows
-//! by more than ×10⁴. Gradients fail where they grow by ×100 more than the signal, whose growth counts up to ×10⁴. The
-//! reason: a small relative change of the signal grows by the ratio of both, and beyond ×100 a step changes the whole
-//! output (chaos). Signals and gradients that grow equally are merely large, and an optimiser copes with that.
+//! A variance that grows or falls by a large factor over the deeper half of the blocks explodes or vanishes. Signals are
+//! judged by their own growth, gradients by their growth compared with that of the signal: a small relative change of the
+//! signal grows by the ratio of both, and beyond a factor a step changes the whole output (chaos). Signals and
+//! gradients that grow equally are merely large, and an optimiser copes with that. `docs/concepts.md` lists the factors,
+//! which are the constants below.
 //!
 //! # Source
 //!
-//! Poole et al. 2016 (arXiv 1606.05340), Schoenholz et al. 2017 (arXiv 1611.01232): order and chaos; thresholds: `docs/training.md`.
+//! Poole et al. 2016 (arXiv 1606.05340), Schoenholz et al. 2017 (arXiv 1611.01232): order and chaos. The factors are those
+//! that separate networks that trained from others: `docs/training.md`.
 
 use sigprop_stack::Quantity;
 

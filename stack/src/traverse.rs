@@ -125,8 +125,8 @@ pub fn advance<'s, I: Interpreter<'s>>(
 ) -> Result<I::Signal, I::Error> {
     let mut site = Site::start(None);
     site.recomputing = true;
-    let mut walk = Walk { site, interpreter, memories: &[], memory_gradients: Vec::new(), tape: Vec::new() };
-    walk.body(body, input)
+    let mut traversal = Traversal { site, interpreter, memories: &[], memory_gradients: Vec::new(), tape: Vec::new() };
+    traversal.body(body, input)
 }
 
 /// Runs all streams forward, then the gradient backward from the end of the stream it starts at through
@@ -135,17 +135,17 @@ pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Res
     let (outputs, tapes) = run_forward(stack, interpreter)?;
     let mut gradients: Vec<Option<I::Gradient>> = stack.streams.iter().map(|_| None).collect();
     for ((index, stream), tape) in stack.streams.iter().enumerate().zip(tapes).rev() {
-        let mut walk = Walk::new(stack, index, interpreter, &outputs);
+        let mut traversal = Traversal::new(stack, index, interpreter, &outputs);
         let mut gradient = gradients[index].take();
         if index == stack.gradient.stream {
-            let seed = walk.interpreter.seed(&walk.site, &stack.gradient, &outputs[index])?;
-            gradient = Some(walk.interpreter.arrive(gradient, seed)?);
+            let seed = traversal.interpreter.seed(&traversal.site, &stack.gradient, &outputs[index])?;
+            gradient = Some(traversal.interpreter.arrive(gradient, seed)?);
         }
         let Some(gradient) = gradient else { continue };
-        walk.memory_gradients = gradients;
-        walk.tape = tape;
-        walk.stream_backward(stream, gradient)?;
-        gradients = walk.memory_gradients;
+        traversal.memory_gradients = gradients;
+        traversal.tape = tape;
+        traversal.stream_backward(stream, gradient)?;
+        gradients = traversal.memory_gradients;
     }
     Ok(())
 }
@@ -162,9 +162,9 @@ fn run_forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) ->
     let mut outputs = Vec::with_capacity(stack.streams.len());
     let mut tapes = Vec::with_capacity(stack.streams.len());
     for (index, stream) in stack.streams.iter().enumerate() {
-        let mut walk = Walk::new(stack, index, interpreter, &outputs);
-        let output = walk.stream(stream)?;
-        tapes.push(walk.tape);
+        let mut traversal = Traversal::new(stack, index, interpreter, &outputs);
+        let output = traversal.stream(stream)?;
+        tapes.push(traversal.tape);
         outputs.push(output);
     }
     Ok((outputs, tapes))
@@ -177,7 +177,7 @@ enum Left<'s, I: Interpreter<'s>> {
     Input(&'s Node, I::Signal),
 }
 
-struct Walk<'s, 'i, I: Interpreter<'s>> {
+struct Traversal<'s, 'i, I: Interpreter<'s>> {
     site: Site<'s>,
     interpreter: &'i mut I,
     /// The outputs of the earlier streams.
@@ -188,7 +188,7 @@ struct Walk<'s, 'i, I: Interpreter<'s>> {
     tape: Vec<Left<'s, I>>,
 }
 
-impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
+impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
     fn new(stack: &'s Stack, index: usize, interpreter: &'i mut I, memories: &'i [I::Signal]) -> Self {
         let prefix = (stack.streams.len() > 1).then_some(stack.streams[index].name.as_str());
         Self { site: Site::start(prefix), interpreter, memories, memory_gradients: Vec::new(), tape: Vec::new() }

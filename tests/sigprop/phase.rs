@@ -3,7 +3,7 @@
 use sigprop::architecture::{Activation, Architecture};
 use sigprop::assemble::{Input, assemble};
 use sigprop::compare::Setting;
-use sigprop::phase::{Phase, Place, phase};
+use sigprop::phase::{MapPoint, Phase, phase};
 use sigprop::schemes::Scheme;
 use sigprop::verdict::{Failure, Shape, Verdict};
 use sigprop::{Prediction, Sites, predict};
@@ -21,7 +21,7 @@ struct Plane {
     setting: Setting,
     scheme: &'static str,
     axes: [&'static str; 2],
-    turn: fn(Place, &mut Architecture, Scheme) -> Scheme,
+    turn: fn(MapPoint, &mut Architecture, Scheme) -> Scheme,
 }
 
 impl Plane {
@@ -34,7 +34,7 @@ impl Plane {
         phase(&self.setting, &self.scheme(), &axes, &|| {}).expect("a map")
     }
 
-    fn stack(&self, at: Place) -> Stack {
+    fn stack(&self, at: MapPoint) -> Stack {
         let Setting { mut architecture, input, run, options: _ } = self.setting.clone();
         let scheme = (self.turn)(at, &mut architecture, self.scheme());
         assemble(&architecture, &scheme, &input, &run).expect("a network").stack
@@ -43,7 +43,7 @@ impl Plane {
     /// Asserts that the networks on one side of every vertex of an edge fail, and those on the other side do not.
     fn assert_fails(&self, map: &Phase, failure: Failure, is_above: bool) {
         let region = map.regions.iter().find(|region| region.failure == failure).expect("it happens");
-        let vertices: Vec<Place> = region.edges.iter().flatten().copied().collect();
+        let vertices: Vec<MapPoint> = region.edges.iter().flatten().copied().collect();
         assert!(vertices.len() >= 2, "{vertices:?}");
         for [x, y] in vertices {
             for (at, expected) in [([x * (1.0 - BESIDE), y], !is_above), ([x * (1.0 + BESIDE), y], is_above)] {

@@ -37,9 +37,10 @@ impl<'a> Replicates<'a> {
         Self { done: Vec::new(), journal }
     }
 
-    /// Returns the replicates from 0 to `goal`; some at the end are missing after a cancellation.
+    /// Returns the replicates from 0 to `goal` − 1; after a cancellation, only those before the first unfinished one.
     ///
-    /// Each pool takes the next replicate when it is free, so that only replicates under way can be gaps.
+    /// Every pool that is free takes the next missing replicate. After a cancellation, the finished replicates after the
+    /// first unfinished one are therefore few: they overtook replicates that were in progress.
     pub(crate) fn reach(
         &mut self,
         goal: usize,

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     report::SuiteRuns,
-    suite::{Case, Look, Predicted, Run, Sample, Scores, score},
+    suite::{Case, GaussianScores, Look, Predicted, Run, Sample, score},
 };
 use anyhow::Context;
 use sigprop_validate::{
@@ -108,7 +108,7 @@ impl SuiteRun<'_> {
 
     fn measure(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> Result<Measurement, MeasureError> {
         match &case.sample {
-            Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
+            Sample::Softmax { scores: GaussianScores { count, variance, correlation }, replicates } => {
                 let replicates = self.max_replicates.map_or(*replicates, |most| most.min(*replicates));
                 measure_softmax(*count, *variance, *correlation, replicates, seed, self.threads, cancelled)
             }

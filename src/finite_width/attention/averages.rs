@@ -2,11 +2,18 @@
 //! correlation.
 //!
 //! ```text
-//! J = diag A − A Aᵀ      S = A·A      X = A·C      T = tr JJ      T' = tr J_a J_c      m = A·z, z the scores over their deviation
+//! J = diag A − A Aᵀ      S = A·A      X = A·C      T = tr JJ      T' = tr J_a J_c      m = A·z
 //! ```
 //!
-//! for two rows A, C of independent keys, whose scores have variance w and correlation ρ. Derivatives are by the Gram
-//! matrix Q of both queries, at Q_aa = Q_cc = 1, Q_ac = ρ.
+//! where A, C are two rows of attention weights over independent keys, of the queries of tokens a and c; J, J_a are the
+//! Jacobian of the softmax at the row A; J_c is the Jacobian of the softmax at the row C; S is the overlap of a row
+//! with itself; X is the overlap of two rows; T is the squared norm of the Jacobian of a row; T' is the product of the
+//! Jacobians of two rows; m is the mean standardised score under the weights A; z is the vector of the scores of the
+//! row A, divided by their standard deviation; diag A is the diagonal matrix of the entries of A; tr is the trace of a
+//! matrix; w is the variance of the scores; ρ is the correlation of the scores of both rows at one key; Q is the Gram
+//! matrix of both queries.
+//!
+//! Derivatives are by Q, at Q_aa = Q_cc = 1 and Q_ac = ρ.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};

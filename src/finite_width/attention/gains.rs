@@ -1,13 +1,21 @@
 //! Corrections of one attention's averages for heads of finite width and inputs of finite width.
 //!
-//! Given the Gram matrix Q of one head's queries and (1 − R)(I + ε) of the keys' inputs, scores are Gaussian with
-//! covariance Q ⊗ (I + ε) w. To second order in all fluctuations, with γ = Var ε_bd, η = Var ε_bb, d = 1 − R, v the
-//! score variance, w = v d and J = diag A − A Aᵀ:
-//!
 //! ```text
-//! output z_a·z_c   R + d A·(I + ε)C + overlaps of keys with what all share        value   A·C
-//! query            v d² tr J_a(I + ε)J_c(I + ε)                                     key     v d Q_ac tr J_a(I + ε)J_c
+//! output z_a·z_c   R + (A + C)·o + d A·(I + ε)C                   value   A·C
+//! query            v d² tr J_a(I + ε)J_c(I + ε)                   key     v d Q_ac tr J_a(I + ε)J_c
 //! ```
+//!
+//! where z_a, z_c are the averages of the inputs with the rows A and C, before the map of the values; A, C are the rows
+//! of attention weights of tokens a and c; R is the mean correlation of two different tokens of the sequence; o is the
+//! vector of the overlaps o_b of keys b with the common part of all tokens; d is 1 − R; I is the identity matrix; ε is
+//! the matrix of the fluctuations ε_bd of the products of the inputs of keys b and d; v is the variance E s² of the
+//! scores; J_a, J_c are the Jacobians diag A − A Aᵀ and diag C − C Cᵀ of the softmax; Q_ac is the entry for tokens a
+//! and c of the Gram matrix Q of the queries of one head; w is the variance v d of the scores without the common part
+//! of a row; γ, η are the variances Var ε_bd and Var ε_bb; tr is the trace of a matrix.
+//!
+//! The first entry is the product of two outputs; the others are the factors on gradients along the paths of values,
+//! queries and keys. The inputs of the keys have the products (1 − R)(I + ε), apart from o. Given Q and ε, scores are
+//! Gaussian with covariance Q ⊗ (I + ε) w. The averages are computed to second order in all fluctuations.
 //!
 //! Q fluctuates like a Wishart matrix of `d_head` degrees of freedom. The inputs of keys act on scores like γ more of
 //! these fluctuations, and change the kurtosis of scores where the lengths of inputs are fixed (η ≠ 2γ).
@@ -87,8 +95,8 @@ impl Queries {
         own * (a * a2 + c * c2) + both * (a * c2 + c * a2) + with * ((a + c) * r2 + r * (a2 + c2)) + pair * r * r2
     }
 
-    /// Returns ½ H:S: the shift of the mean of a function of two rows by these covariances S. H are the second
-    /// derivatives of the function: twice by Q_aa, by Q_aa and Q_cc, by Q_aa and Q_ac, and twice by Q_ac.
+    /// Returns ½ ∇∇f:S: the shift of the mean of a function f of two rows by these covariances S. The arguments are the
+    /// second derivatives of f: twice by Q_aa, by Q_aa and Q_cc, by Q_aa and Q_ac, and twice by Q_ac.
     fn bend(self, [aa, ac, ar, rr]: [f64; 4]) -> f64 {
         let Self([own, both, with, pair]) = self;
         aa * own + ac * both + 2.0 * ar * with + 0.5 * rr * pair
@@ -213,8 +221,8 @@ impl Inputs {
     }
 
     /// Returns the contributions of products of two different keys to E |g|² and E g·g' of queries, in units of
-    /// d² E s². They come from ε_bd² at any average correlation of keys, from ε_bd together with the scores of both keys,
-    /// which ε_bd correlates, and, with a factor 1/`d_head`, from the components of both keys along the query.
+    /// d² E s². They come from ε_bd² at any average correlation of keys, from ε_bd together with the scores of both
+    /// keys, which ε_bd correlates, and, with a factor 1/`d_head`, from the components of both keys along the query.
     fn products_of_keys(&self, of: &Averages) -> [f64; 2] {
         let &Self { gamma, eta, d_head, .. } = self;
         let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal + 2.0 * (of.u - of.squares);

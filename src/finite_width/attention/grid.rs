@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use sigprop_stack::Attention;
 
 use super::point::{Between, Point, chain, multiplies};
-use crate::finite_width::variables::{ExpansionPoint, Moments};
+use crate::finite_width::variables::{ExpansionPoint, PairMoments};
 use crate::mean_field::attention::Scores;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
@@ -78,7 +78,7 @@ impl GridPoint {
 
     /// Returns the attention of one head of one feature whose queries, keys and values are its input, of variance 1.
     pub(super) fn exact(&self) -> Point {
-        let input = Moments::unit(self.correlation);
+        let input = PairMoments::unit(self.correlation);
         let x = ExpansionPoint { x: &input, means: [0.0; 2] };
         let attention = Attention {
             scale: (0.5 * self.ln_score).exp(),

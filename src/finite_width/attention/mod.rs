@@ -23,7 +23,7 @@ use super::map::{Hessians, Map};
 use super::mixed::Mixed;
 use super::noise::{Noise, shift};
 use super::quadratic::Quadratic;
-use super::variables::{ExpansionPoint, Matrix, Moments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
+use super::variables::{ExpansionPoint, Matrix, PairMoments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or
 /// value.
@@ -77,7 +77,7 @@ pub(crate) struct Attending {
 
 impl Leading {
     /// The attention to `keys` tokens with the output `y`. `None` if a map of queries, keys or values is not supported.
-    pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &Moments, keys: f64) -> Option<Self> {
+    pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &PairMoments, keys: f64) -> Option<Self> {
         let here = grid::point(attention, x, keys)?;
         let infinite = |x| ExpansionPoint { means: [0.0; 2], ..x };
         let bare = grid::point(attention, Between { queries: infinite(x.queries), keys: infinite(x.keys) }, keys)?;

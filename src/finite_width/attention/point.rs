@@ -8,6 +8,7 @@ use crate::finite_width::differences::{Stencil, unit};
 use crate::finite_width::quadratic::Quadratic;
 use crate::finite_width::variables::{ExpansionPoint, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use crate::mean_field::attention::{Attended, View};
+use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::{MeanField, MeanFieldFan as _};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
@@ -104,7 +105,10 @@ fn tagged(about: ExpansionPoint<'_>, moves: &[f64], positions: &Arc<Positions>) 
 pub(super) fn chain(body: &[Node], x: &Signal) -> Option<Signal> {
     body.iter().try_fold(x.clone(), |x, node| match &node.op {
         Op::Apply(Component::Linear(linear)) => Some(linear.forward(&x)),
-        Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(norm.forward(&x)),
+        Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => match BatchNorm::of(norm) {
+            Some(batch_norm) => Some(batch_norm.forward(&x)),
+            None => Some(norm.forward(&x)),
+        },
         // Products within a token stay the same.
         Op::Apply(Component::Rotary(_)) => Some(x),
         Op::Concat(concat) => {

@@ -1,14 +1,24 @@
 //! Averages over two rows of attention weights of independent keys.
 //!
-//! Scores of a key in the rows a, c are Gaussian, of variances w_a, w_c and correlation ρ. With A_b = e^(s_b)/Z
-//!
 //! ```text
-//! E Π_k Σ_b f_k(b) = ∫∫ dt du t^(I−1) u^(J−1)/(Γ(I) Γ(J)) Σ_partitions L!/(L − m)! Π_blocks μ(t, u) M(t, u)^(L − m)
+//! E Π_k Σ_b f_k(b) = ∫∫ dt du t^(n_A−1) u^(n_C−1)/(Γ(n_A) Γ(n_C))
+//!                    Σ_partitions L!/(L − n_blocks)! Π_blocks μ(t, u) M(t, u)^(L − n_blocks)
+//!
+//! f_k = A^i C^j z^p y^q      A_b = e^(s_b)/Z      μ(t, u) = E e^(i s + j s') z^p y^q e^(−t e^s − u e^s')
 //! ```
 //!
-//! for monomials f = A^i C^j z^p y^q of one key. I and J are the sums of their powers of A and of C.
-//! μ = E e^(i s + j s') z^p y^q e^(−t e^s − u e^s') is for the product of the monomials in one block of a partition
-//! into m blocks, M is for 1. The formula is exact except for the trapezoidal rule.
+//! where E is the average over random weights and over features; b is the position of a key; k is an index of the sums
+//! over keys that are multiplied; f_k is a monomial of one key; A, C are two rows of attention weights over independent
+//! keys, of the queries of tokens a and c; s, s' are the scores of one key in the rows A and C; Z is the sum Σ_b
+//! e^(s_b) of the softmax; z, y are the scores s and s' divided by their standard deviations; i, j, p, q are the powers
+//! of A, C, z and y in a monomial; n_A, n_C are the sums of the powers of A and of C over all k; t, u are the
+//! integration variables that replace the sums of the softmax of A and of C; Γ is the gamma function; L is the number
+//! of keys; Σ_partitions is the sum over all partitions of the indices k into blocks; n_blocks is the number of blocks
+//! of a partition; Π_blocks is the product over the blocks of a partition; μ is the expectation for the product of the
+//! monomials in one block; M is μ for the monomial 1, thus for a key outside the blocks.
+//!
+//! The scores of a key are Gaussian, of variances w_a and w_c and correlation ρ. The formula is exact except for the
+//! trapezoidal rule.
 //!
 //! Source: 1/Zⁿ as an integral, Gross & Mézard 1984 (the random energy model).
 
@@ -21,7 +31,8 @@ use smallvec::SmallVec;
 
 use crate::quadrature::{density, trapezoidal_nodes};
 
-/// A^i C^j times functions of the scores of one key.
+/// A^i C^j f(z) g(y) of one key, in the notation of the header of this file. `a` and `c` are the powers i and j; `z` and
+/// `y` are the codes of the functions f and g: a power, `H2` or `H4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Monomial {
     a: u8,
@@ -35,7 +46,7 @@ pub(super) const H2: u8 = 5;
 /// The code of z⁴ − 6z² + 3.
 pub(super) const H4: u8 = 6;
 
-/// A^i C^j z^p y^q.
+/// Returns the monomial A^i C^j f(z) g(y). `a` and `c` are i and j; `z` and `y` are the codes of f and g.
 pub(super) const fn mono(a: u8, c: u8, z: u8, y: u8) -> Monomial {
     Monomial { a, c, z, y }
 }

@@ -54,7 +54,7 @@ impl Network {
         Residual::tied(&logits, &Own { cosine: self.square.sqrt(), kept, radial }).table
     }
 
-    /// Returns (Σ |H|² + 2 Σ H·E) L/d of one sampled network.
+    /// Returns (Σ_v |dW_v|² + 2 Σ_v dW_v·de_v) L/n of one sampled network.
     fn sample(&self, probabilities: &WeightedIndex<f64>, generator: &mut Xoshiro256PlusPlus) -> f64 {
         let ids: [usize; TOKENS + 1] = std::array::from_fn(|_| probabilities.sample(generator));
         let mut normal = |std: f64| -> Vector {

@@ -2,37 +2,41 @@
 //!
 //! ```text
 //! R(b) = Σ_d W V_bd      P = Σ_b W R(b)      R'(b) and P' likewise of keys
-//! F = Σ_bd W² V_bd K_bd      N = Σ_b W R(b) R'(b)      M = P P'
-//! D = F − 2 N + M      X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M
+//! F = Σ_bd W² V_bd K_bd      F₁ = Σ_b W R(b) R'(b)
+//! D = F − 2 F₁ + P P'      X = ½ Σ_b W (K_bb − Σ_d W K_dd) R(b) − F₁ + P P'
 //! ```
 //!
-//! where V and K are the kernels of values and of keys. P is the average with flat weights, D is the first order in the
-//! scores, and X comes from the shift of the mean weights towards keys with a large E k² and away from keys that are
-//! correlated with the others. For equivalent tokens, with v' = V_bb − V_bd and k' = K_bb − K_bd, these are P = V_bd +
-//! v'/L, D = v' k' (1 − 1/L)/L and X = 0. In the code P is `flat`, D is `spread` and X is `shift`. The header of
-//! [`super`] defines Γ and the function C of two kernels; M and N above are other numbers than in its definition.
+//! where W is the flat weight 1/L of each of L keys; b, d are positions of keys; V, K are the kernels of values and of
+//! keys; R(b) is the mean product of the value b and the average of all values; P is the kernel of the averages of
+//! values with flat weights; R', P' are R and P of the keys; D is the first order in the scores, per v Q_ac; F, F₁ are
+//! the terms of D in which keys and values have both tokens in common and one token in common; X is the effect of the
+//! shift of the mean weights towards keys with a large E k² and away from keys that are correlated with the others, per
+//! v Q_aa.
 //!
-//! Repeated ids change N and M: [`super::same_ids`]. The common part of all pairs cancels in all but P. It is
+//! In the code P is `flat`, D is `spread` and X is `shift`. For equivalent tokens they have the values that the header
+//! of [`super`] gives; it also defines Γ and the function C of two kernels.
+//!
+//! Repeated ids change F₁ and P P': [`super::same_ids`]. The common part of all pairs cancels in all but P. It is
 //! subtracted first, because tokens may be almost copies of each other. Source: ours.
 
 use super::groups::{GroupCorrection, KeyGroups};
 use super::row::Keys;
 use super::same_ids::{self, Difference};
 use super::seen::{Mean, Seen, Turned};
-use super::smooth::Moments;
+use super::smooth::TraceMoments;
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
 /// The averages over keys and values that the backward pass needs.
 pub(super) struct Everywhere {
-    key: Side,
-    value: Side,
+    key: CentredKernel,
+    value: CentredKernel,
     /// Σ_b W V_bb.
     square: f64,
 }
 
 /// The kernel of keys, or of values, with its averages over tokens.
-struct Side {
+struct CentredKernel {
     /// The kernel minus its mean over all pairs.
     kernel: Kernel,
     /// R of this kernel at every node.
@@ -44,7 +48,7 @@ struct Side {
     difference: Option<Difference>,
 }
 
-impl Side {
+impl CentredKernel {
     fn new(kernel: &Kernel, common: f64) -> Self {
         let positions = &kernel.positions;
         let length = positions.length;
@@ -86,7 +90,7 @@ impl Everywhere {
             if all_pairs > 0.0 { positions.sum_pairs(|point| kernel.pairs[point]) / all_pairs } else { 0.0 }
         };
         let (square, common_value) = (average(&|node| value.own[node]), common(value));
-        let [key, value] = [Side::new(key, common(key)), Side::new(value, common_value)];
+        let [key, value] = [CentredKernel::new(key, common(key)), CentredKernel::new(value, common_value)];
         let pairs = positions.sum_pairs(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
         let squares = positions.sum(|node| key.kernel.own[node] * value.kernel.own[node]);
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
@@ -100,7 +104,7 @@ impl Everywhere {
             }
             None => (KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)), [0.0; 2]),
         };
-        // These are F, N and M of the header, then D and X.
+        // These are F, F₁ and P P' of the header, then D and X.
         let of_both = (squares + pairs) / (length * length);
         let of_rows = average(&|node| key.rows[node] * value.rows[node]) + ids_of_rows;
         let of_means = key.mean * value.mean + ids_of_means;
@@ -114,7 +118,7 @@ impl Everywhere {
             ),
             shift: [shift.clone(), shift],
         };
-        let moments = Moments { traces: each(key.trace * value.trace), spread: each(spread) };
+        let moments = TraceMoments { traces: each(key.trace * value.trace), spread: each(spread) };
         let seen = Seen {
             spread: Turned { behind: everywhere(both, spread), before: None },
             keys: Keys::new(&moments, None, &vec![length; queries.own.len()]),

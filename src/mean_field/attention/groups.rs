@@ -1,17 +1,25 @@
 //! Attention rows whose keys form groups of unequal size; a group has the tokens of one id.
 //!
-//! D° and X° are the parts of D and X from the fluctuation of the number of repeats of an id. Gradients of two keys (or
-//! values) with the same id are less correlated than gradients of other pairs. Let M be the kernel of keys and V the
-//! kernel of values, or M of values and V of keys. The kernel C(M, N) has the correction
+//! Gradients of two keys (or values) with the same id are less correlated than gradients of other pairs. The kernel
+//! C(M, N) therefore has the correction
 //!
 //! ```text
-//! λ ([same id] − π₂) δ_bd S_bd          S_bd = Σ_a N_aa W_ab W_ad          δ: M of a pair with the same id less M of other pairs
-//! Σ_bd V_bd of all corrections = Σ_ac N_ac D°_ac, for values also + Σ_ac Γ_ac (Q_aa s_a X°_ac + Q_cc s_c X°_ca)
+//! λ ([same id] − π₂) δ_bd S_bd          S_bd = Σ_a N_aa W_ab W_ad
+//! Σ_bd M'_bd of all corrections = Σ_ac N_ac D°_ac, for values also + Σ_ac Γ_ac (Q_aa χ_a X°_ac + Q_cc χ_c X°_ca)
 //! ```
 //!
-//! The second line fixes λ: weight gradients are the same from queries, outputs and keys. In sharp rows the factor of a
-//! single key exceeds the factor of the common part of keys. This excess adds Σ_ac e_ac W_ab W_cb to the variance of a
-//! key, at the expense of the other keys; e_ac/N_ac is linear in the correlation of a and c.
+//! where λ is the factor for which the second line holds; [same id] is 1 if b and d have the same id and 0 otherwise;
+//! π₂ is the probability that two tokens have the same id; M is the kernel of keys for gradients at values, and of
+//! values for gradients at keys; M' is the kernel of values for gradients at values, and of keys for gradients at keys;
+//! δ is the excess of M for two tokens with the same id over M of other pairs; S is the sum over queries of N_aa times
+//! the weights of both keys; W is the matrix of flat weights; a, c are positions of queries; b, d are positions of
+//! keys; N is Γ∘Q∘σ for values and Γ∘Q∘τ for keys, as in [`super`]; D°, X° are the parts of D and X from the
+//! fluctuation of the number of repeats of an id; Γ is the kernel E g_a g_b of the gradients at the output; Q is the
+//! kernel of queries; χ is the factor of sharp rows on the shift of the mean weights.
+//!
+//! The second line holds because weight gradients are the same from queries, outputs and keys. In sharp rows the factor
+//! of a single key exceeds the factor of the common part of keys. This excess adds Σ_ac e_ac W_ab W_cb to the variance
+//! of a key, at the expense of the other keys; e_ac/N_ac is linear in the correlation of a and c.
 //!
 //! Assumption: the correction is proportional to S. Source: ours.
 
@@ -108,13 +116,13 @@ pub(super) struct GroupCorrection<'r> {
     repetition: &'r Repetition,
     /// e_ac.
     pub(super) excess: Kernel,
-    /// The value that Σ_bd V_bd times all corrections must have: the right side of the second formula in the header.
+    /// The value that Σ_bd M'_bd times all corrections must have: the right side of the second formula in the header.
     target: f64,
 }
 
 impl GroupCorrection<'_> {
     /// Returns C(M, N) with its correction. `weight` is S and `pairs` is the part of e in pairs, both at the points of
-    /// one class; `own` is the part of e in single keys. The kernels are M and V.
+    /// one class; `own` is the part of e in single keys. The kernels are M and M'.
     pub(super) fn apply(
         &self,
         mut gradient: Kernel,

@@ -1,10 +1,21 @@
 //! Attention through a mask, on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for more distant keys.
 //!
 //! ```text
-//! R(b, c) = Σ_d W_cd V_bd     P = Σ_b W_ab R(b, c)     of keys R', P'     F = Σ_bd W_ab W_cd V_bd K_bd     N(a, c) = Σ_b W_ab R(b, c) R'(b, c)
-//! D = F − N − Nᵀ + P∘P'       X(a, c) = Σ_b W_ab μ_ab R(b, c)       μ_ab = ½ (K_bb − 2 R'(b, a) + P'_aa − tr_a)
-//! C(M, N)(b, b') = M∘WᵀNW − T − Tᵀ + Wᵀ(N∘P)W       T(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
+//! R(b, c) = Σ_d W_cd V_bd      P = Σ_b W_ab R(b, c)      of keys R', P'
+//! F = Σ_bd W_ab W_cd V_bd K_bd      F₁(a, c) = Σ_b W_ab R(b, c) R'(b, c)      D = F − F₁ − F₁ᵀ + P∘P'
+//! X(a, c) = Σ_b W_ab μ_ab R(b, c)      μ_ab = ½ (K_bb − 2 R'(b, a) + P'_aa − tr_a)
+//! C(M, N)(b, b') = M∘WᵀNW − C₁ − C₁ᵀ + Wᵀ(N∘P)W      C₁(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
 //! ```
+//!
+//! where a, c are positions of queries; b, b', d are positions of keys; V, K are the kernels of values and of keys;
+//! R(b, c) is the mean product of the value b and the average of the values in view of query c; P is the kernel of the
+//! averages of values with flat weights; R', P' are R and P of the keys; D is the first order in the scores, per
+//! v Q_ac; F, F₁ are the terms of D in which keys and values have both tokens in common and one token in common; ∘ is
+//! the elementwise product; X(a, c) is the effect of the shift of the mean weights, per v Q_aa; μ_ab is the relative
+//! shift of a mean weight in E A_ab = W_ab (1 + v Q_aa μ_ab); tr_a is the variance of the keys in view of query a about
+//! their average; M is the kernel of keys or of values, and in C(M, N) the sums R and P are those of M; N is any kernel
+//! of queries; C(M, N) is the kernel at keys that follows from M and from N; C₁ is the term of C(M, N) in which M is
+//! averaged once.
 //!
 //! V is a smooth function of two positions. At b = d it is larger by the own part V_bb − lim V_bd of a token, which is
 //! summed separately. In the one product of three factors, Σ_b W_ab R'(b, a) R(b, c), the covariance is taken as the
@@ -21,7 +32,7 @@ use super::rotated::Rotated;
 use super::row::Keys;
 use super::seen::{Mean, Seen, Turned};
 use super::side::{Ahead, Side};
-use super::smooth::{Moments, Smooth};
+use super::smooth::{Smooth, TraceMoments};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
@@ -67,7 +78,7 @@ impl Masked {
         let chart = &operators.sums.chart;
         let transposed = chart.transposed(&shift);
         let traces = key.trace.iter().zip(&value.trace).map(|(&key, &value)| key * value).collect();
-        let all = Moments { traces, spread: own.clone() };
+        let all = TraceMoments { traces, spread: own.clone() };
         let smooth = Smooth::new(operators, [&key, &value], spread.before());
         let keys = Keys::new(&all, Some(smooth), &operators.sums.most);
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
@@ -124,7 +135,7 @@ fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Optio
     (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
 }
 
-/// Returns three summands of N at all points (row c, position a): from different tokens, from own parts of values, and
+/// Returns three summands of F₁ at all points (row c, position a): from different tokens, from own parts of values, and
 /// from own parts of keys.
 fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     let sums = &operators.sums;

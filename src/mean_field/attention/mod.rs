@@ -1,19 +1,23 @@
 //! Softmax attention z_a = Σ_b A_ab v_b, where A is the softmax of the scores s_ab = scale q_a·k_b over the keys that a
 //! mask allows query a to see.
 //!
-//! Q, K and V are the kernels of queries, keys and values. Scores are jointly Gaussian, Cov(s_ab, s_cd) = v Q_ac K_bd
-//! with v = scale² d_head. The moments are of first order in the scores, around the flat weights W that the mask gives
-//! if all products q_a·k_b are zero. In the plain case all queries see all of L equivalent tokens, so that W_ab = 1/L.
-//! With v' = V_bb − V_bd and k' = K_bb − K_bd of two tokens b ≠ d the output is
+//! Scores are jointly Gaussian, Cov(s_ab, s_cd) = v Q_ac K_bd. The moments are of first order in the scores, around the
+//! flat weights W_ab, which are E A_ab if all products q_a·k_b are zero. In the plain case all queries see all of L
+//! equivalent tokens, so that W_ab = 1/L. With two different keys b and d the output then is
 //!
 //! ```text
 //! E z_a z_c = P + v Q_ac D σ = V_bd + v' S          S = E Σ_b A_ab A_cb = 1/L + v Q_ac k' (1 − 1/L)/L σ
 //! P = V_bd + v'/L      D = v' k' (1 − 1/L)/L      X = 0
 //! ```
 //!
-//! P averages the values with flat weights, D is the first order of the scores, and X comes from the shift of the mean
-//! weights, E A_ab = W_ab (1 + v Q_aa μ_ab). Sharp rows have the factors σ, τ and χ, all 1 for small scores
-//! ([`super::softmax`]). In general, let M^ac be a kernel M less its averages by the rows a and c of W:
+//! where E is the average over random weights and over features; a, c are positions of queries; b, d are positions of
+//! keys; P is the kernel of the averages of values with flat weights; v is scale² d_head, which is the variance of a
+//! score over Q_aa K_bb; Q, V are the kernels of queries and of values; D is the first order in the scores, per v Q_ac;
+//! σ is the factor of sharp rows on D, 1 for small scores ([`super::softmax`]); v' is V_bb − V_bd; S is the overlap of
+//! the rows of two queries; L is the number of tokens of a sequence; k' is K_bb − K_bd, for the kernel K of keys; X is
+//! the effect of the shift of the mean weights, per v Q_aa.
+//!
+//! In general the formulas are
 //!
 //! ```text
 //! M^ac_bd    = M_bd − (W M)_ad − (M Wᵀ)_bc + (W M Wᵀ)_ac
@@ -25,11 +29,23 @@
 //! G^v = Wᵀ Γ W + v C(K, Γ∘Q∘σ)      G^k = scale² d_value C(V, Γ∘Q∘τ)      G^q = scale² d_value Γ∘D∘τ
 //! ```
 //!
-//! Γ is the kernel of the gradient at z. G^q, G^k and G^v are the kernels of the gradients at queries, keys and values,
-//! and ∘ is the elementwise product. The sums are in [`everywhere`] if all queries see all keys, otherwise in
-//! [`masked`]. The row of a query is like two rows of independent keys ([`row`]), which follow from D_aa, tr_a and the
-//! same trace tr'_a of the values. Dropout of rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments.
-//! Keys and values serve n_heads/n_kv_heads queries each, whose gradients add up.
+//! where M is the kernel of keys or of values; N is any kernel of queries; M^ac is M less its averages by the rows a
+//! and c of W; W is the matrix of flat weights; K is the kernel of keys; μ_ab is the relative shift of a mean weight in
+//! E A_ab = W_ab (1 + v Q_aa μ_ab); tr_a is the variance of the keys in view of query a about their average; C(M, N) is
+//! the kernel at keys that follows from M and from N; χ is the factor of sharp rows on the shift of the mean weights, 1
+//! for small scores; τ is the factor of sharp rows on gradients through scores, 1 for small scores; Γ is the kernel
+//! E g_a g_b of the gradients at z; G^q, G^k, G^v are the kernels of the gradients at queries, keys and values; ∘ is
+//! the elementwise product; scale is the factor on q_a·k_b; d_value is the number of features of a head of values.
+//!
+//! The sums are in [`everywhere`] if all queries see all keys, otherwise in [`masked`]. The row of a query is like two
+//! rows of independent keys ([`row`]), which follow from D_aa, tr_a and the same trace tr'_a of the values. Dropout of
+//! rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments. Keys and values serve n_heads/n_kv_heads
+//! queries each, whose gradients add up.
+//!
+//! Example: queries, keys and values of four tokens have variance 1 and correlation 0.2, and scores are small,
+//! scale² d_head = scale² d_value = 10⁻⁴: outputs have variance 0.2 + 0.8/4 = 0.4 and correlation 1. Independent
+//! gradients of variance 1 at the outputs become gradients of variance 1/4 and correlation 1 at the values, and of
+//! variance 10⁻⁴ · 0.8 · 0.8 · (1 − 1/4)/4 = 1.2 · 10⁻⁵ at the queries.
 //!
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
 
@@ -190,5 +206,33 @@ impl Attended {
             Gradient { parts: shares(query), next: Next::Scores, ..at_keys },
             at_values,
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use approx::assert_relative_eq;
+
+    use super::super::positions::Positions;
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let plain = Attention::plain(1, 1, 64, [Vec::new(), Vec::new(), Vec::new()]);
+        // scale² d_head is 10⁻⁴.
+        let attention = Attention { scale: 0.01 / 8.0, ..plain };
+        let positions = Arc::new(Positions::groups(&[4.0], None));
+        let parts = [0, 1, 2].map(|_| Arc::new(Signal::centred(64.0, Kernel::new(&positions, |_| 1.0, |_| 0.2))));
+        let attended = Attended::new(&attention, &[(1.0, View::Everywhere)], parts);
+        let moments = |kernel: &Kernel| [kernel.own[0] * kernel.ln_unit.exp(), kernel.pairs[0] / kernel.own[0]];
+        let of_output = moments(&attended.output().kernel);
+        let ones = Gradient::independent(Kernel::new(&positions, |_| 1.0, |_| 0.0));
+        let gradients = attended.split(&attention, &ones);
+        let [at_queries, _, at_values] = &gradients[..] else { panic!("queries, keys and values have gradients") };
+        let of_values = moments(&at_values.kernel);
+        for (got, expected) in of_output.into_iter().chain(of_values).zip([0.4, 1.0, 0.25, 1.0]) {
+            assert_relative_eq!(got, expected, max_relative = 1e-3);
+        }
+        assert_relative_eq!(moments(&at_queries.kernel)[0], 1.2e-5, max_relative = 1e-3);
     }
 }

@@ -1,17 +1,27 @@
 //! The effect of repeated ids on sums over keys in view. The product of two tokens with the same id is larger by δ.
 //!
-//! Ids are drawn independently, and π_k is the probability that k tokens have the same id. Sums fluctuate with the
-//! number of repeats, and two queries with the same id see this id more often. Let e₁ = π₂ − π₂² − 2e₃, e₂ = π₂ − π₃,
-//! e₃ = π₃ − π₂² and ρ(b, c) = Σ_d≠b W_cd δ_bd. For each class of pairs, τ = P(a third has their id | class) − π₂.
+//! Ids are drawn independently. Sums fluctuate with the number of repeats, and two queries with the same id see this id
+//! more often.
 //!
 //! ```text
-//! P gains   (W_aa W_cc + W_ac W_ca)(V_class − V) + τ Σ_z≠a,c [(W_aa W_cz + W_ca W_az) δ_az + (W_cc W_az + W_ac W_cz) δ_cz]
-//! N gains   e₃ Σ_b W_ab ρ(b, c)² + e₂ Σ_bd W_ab W_cd² δ_bd²
-//! M gains   e₁ (F[W_a², W_c²] + F[W_a W_c, W_a W_c]) + e₃ (Q_ac + Q_ca + 2 Σ_b W_ab W_cb ρ(b, a) ρ(b, c))      Q_ac = Σ_b W_ab² ρ(b, c)²
+//! P gains       (W_aa W_cc + W_ac W_ca)(V_class − V)
+//!               + e_class Σ_d≠a,c [(W_aa W_cd + W_ca W_ad) δ_ad + (W_cc W_ad + W_ac W_cd) δ_cd]
+//! F₁ gains      e₃ Σ_b W_ab R_δ(b, c)² + e₂ Σ_bd W_ab W_cd² δ_bd²
+//! P∘P' gains    e₁ (Δ[W_a², W_c²] + Δ[W_a W_c, W_a W_c])
+//!               + e₃ (U_ac + U_ca + 2 Σ_b W_ab W_cb R_δ(b, a) R_δ(b, c))      U_ac = Σ_b W_ab² R_δ(b, c)²
 //! ```
 //!
-//! F[u, v] = Σ u_b δ_bd² v_d. The product of two different ρ is taken as the geometric mean of the squares. Source:
-//! ours.
+//! where a, c are positions of queries; b, d are positions of keys; P, F₁, P' are the sums of [`super::masked`]; W is
+//! the matrix of flat weights; V_class is V of the pairs of one class, with the same id or with different ids; V is the
+//! kernel of values, averaged over both classes; δ is the excess of the kernel for two tokens with the same id, and its
+//! square is the δ of keys times the δ of values; R_δ(b, c) is Σ_d≠b W_cd δ_bd; Δ[W_a², W_c²] is Σ_bd W_ab² δ_bd²
+//! W_cd², and likewise with other weights; U_ac is a sum over keys that is defined in the last line; e_class is the
+//! probability that a third token has the id of the first token of a pair of this class, minus the probability that two
+//! tokens have the same id; e₃ is π₃ − π₂², where π_k is the probability that k tokens have the same id; e₂ is π₂ − π₃;
+//! e₁ is e₂ − e₃.
+//!
+//! The product of two different R_δ is taken as the geometric mean of the squares, and Δ[W_a W_c, W_a W_c] as
+//! Δ[W_c², W_c²] (Σ_d W_ad W_cd/Σ_d W_cd²)². Source: ours.
 
 use super::operators::{Jump, Operators, added, multiplied};
 use super::side::Ahead;
@@ -28,7 +38,7 @@ pub(super) struct Repeats {
     pub(super) differences: [Few<f64>; 2],
 }
 
-/// δ at the lower points, its limit at every node, and ρ at all points.
+/// δ at the lower points, its limit at every node, and R_δ at all points.
 struct Difference {
     lower: Vec<f64>,
     limit: Vec<f64>,
@@ -68,7 +78,7 @@ impl Repeats {
         let jump = |sum: Jump, f: &[f64]| operators.with_jump(sum, f);
         let transposed = chart.transposed(&squares);
 
-        // N and M are at (row c, position a).
+        // F₁ and P∘P' are at (row c, position a).
         let crossed = sum_of(&[(together, &jump(Jump::Forward, &rows)), (second, &jump(Jump::Forward, &transposed))]);
         let of_rows = jump(Jump::Squares, &rows);
         let apart = operators.lower(&jump(Jump::Squares, &transposed));
@@ -106,7 +116,7 @@ fn shift(
     let diagonals: Vec<usize> = chart.diagonals().collect();
     let both = |f: &[f64]| operators.with_jump(Jump::Both, f);
     let (of_squares, of_alone, own_rows) = (both(squares), both(alone), both(rows));
-    // Σ_b W_ab² ρ(b, c)² and Σ_b W_ab ρ(b, c)² are at (row a, position c).
+    // Σ_b W_ab² R_δ(b, c)² and Σ_b W_ab R_δ(b, c)² are at (row a, position c).
     let by_square = chart.transposed(of_rows);
     let by_weight = chart.transposed(&operators.with_jump(Jump::Forward, rows));
     let product = |of: &[f64], place: usize| root(of[diagonals[chart.points[place].0]] * of[place]);

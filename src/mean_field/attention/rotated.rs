@@ -1,14 +1,20 @@
-//! Covariances of scores with rotated queries and keys, which depend on the distance alone: Cov(s_ab, s_cd) = v
-//! Q_ac K_bd κ((a − c) − (b − d)).
+//! Covariances of scores with rotated queries and keys, which depend on the distance alone: Cov(s_ab, s_cd) = v Q_ac
+//! K_bd κ((a − c) − (b − d)).
 //!
-//! Let K = K_o [b = d] + K_s with smooth K_s, and V likewise. R'(b, c) denotes sums of κ(b − d) K_s:
+//! Let K = K_o [b = d] + K_s with smooth K_s, and V likewise:
 //!
 //! ```text
-//! P', F      their own parts times κ(a − c); the others are sums of κ(b − d), as if a were c
-//! N(a, c)    own parts of keys times κ(a − c), those of values, Σ_b W_ab W_cb V_o R'(b, c), times ψ(a, c)
-//! ψ(a, c)    Σ κ((a − c) − (b − d))/Σ κ(b − d) over b in view of both and d in view of c
-//! C(V, N)    before the rotation of keys b, b': own parts of N times κ(b − b'), those of V times ψ, of queries in place of keys
+//! P', F       their own parts times κ(a − c); the others are sums of κ(b − d), as if a were c
+//! F₁(a, c)    own parts of keys times κ(a − c), those of values, Σ_b W_ab W_cb V_o R'(b, c), times ψ(a, c)
+//! ψ(a, c)     Σ κ((a − c) − (b − d))/Σ κ(b − d) over b in view of both and d in view of c
+//! C(V, N)     before the rotation of keys b, b': own parts of N times κ(b − b'), those of V times ψ, of queries
+//!             in place of keys
 //! ```
+//!
+//! where a, c are positions of queries; b, b', d are positions of keys; P', F, F₁, C are the sums of [`super::masked`];
+//! κ is the factor of rotary positions on products of two tokens, as a function of their distance; W is the matrix of
+//! flat weights; V is the kernel of values; V_o is the own part of V; R'(b, c) is the sum Σ_d W_cd κ(b − d) K_s over
+//! smooth parts; ψ(a, c) is the factor of the rotation on the own parts of values; N is a kernel of queries.
 //!
 //! These are exact where K_s, V_s and N_s are constant and weights are 1/Z, because both ranges of distances to the
 //! query run from 0, as positions do.

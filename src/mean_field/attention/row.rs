@@ -1,7 +1,6 @@
 //! The row of a query, whose keys have a part of their own and a part that near keys have in common.
 //!
-//! Let tr and tr' be the tr_a of keys and of values ([`super`]). D_s, tr_s and tr'_s are D, tr and tr' of the smooth
-//! parts alone ([`super::smooth`]). The row is like two rows of n equal keys with scores of variance w:
+//! The row is like two rows of n equal keys with scores of variance w:
 //!
 //! ```text
 //! own      n = 1 + (tr tr' − tr_s tr'_s)/(D − D_s)      w = v Q_aa tr n/(n − 1)      n = Z_a if ids do not repeat
@@ -9,12 +8,19 @@
 //! D σ = (D − D_s) σ_own + D_s σ_smooth                  D τ and D χ likewise; ΣA² as the own row has it
 //! ```
 //!
+//! where n is the number of keys of a row; tr, tr' are the variances of the keys and of the values in view about their
+//! averages, which are tr_a in [`super`]; D is the first order in the scores, per v Q_ac; tr_s, tr'_s, D_s are tr, tr'
+//! and D of the smooth parts alone ([`super::smooth`]); w is the variance of a score; v is scale² d_head, which is the
+//! variance of a score over Q_aa K_bb; Q_aa is the second moment of the query; Z_a is the number of keys in view of
+//! query a; σ, τ, χ are the factors of sharp rows on D, on gradients through scores and on the shift of the mean
+//! weights; σ_own, σ_smooth are σ of the two rows ([`crate::mean_field::softmax`]); A is the row of attention weights.
+//!
 //! σ and τ are mixed in this way for a query and for pairs of queries. Own parts alone are like as many equal keys as
 //! are in view, and a smooth part alone is like a few. Each row is exact in its limit of many keys.
 //!
 //! Assumption: σ and τ of one part hardly depend on the other. Source: ours.
 
-use super::smooth::{Moments, Smooth, share};
+use super::smooth::{Smooth, TraceMoments, share};
 use crate::mean_field::few::Few;
 use crate::mean_field::softmax::SoftmaxRow;
 
@@ -40,10 +46,11 @@ struct SmoothKeys {
 impl Keys {
     /// Computes the numbers from the moments of all parts and, if there are any, of smooth parts; `most` is the number
     /// of keys in view of every query.
-    pub(super) fn new(all: &Moments, smooth: Option<Smooth>, most: &[f64]) -> Self {
+    pub(super) fn new(all: &TraceMoments, smooth: Option<Smooth>, most: &[f64]) -> Self {
         let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None } };
         let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
-        let own = Moments { traces: less(&all.traces, &moments.traces), spread: less(&all.spread, &moments.spread) };
+        let own =
+            TraceMoments { traces: less(&all.traces, &moments.traces), spread: less(&all.spread, &moments.spread) };
         let share = moments.spread.iter().zip(&all.spread).map(|(&part, &all)| share(part, all)).collect();
         let smooth = SmoothKeys { keys: moments.keys(most), trace, share, share_of_pairs: shares };
         Self { own: own.keys(most), smooth: Some(smooth) }
@@ -131,7 +138,7 @@ impl QueryRow {
 mod tests {
     use super::*;
 
-    /// tr and tr', D, D_s, s and s', and σ(1) and τ(1) at v = 1 and 3.
+    /// tr and tr', D and D_s, tr_s and tr'_s, and σ(1) and τ(1) at v = 1 and 3.
     struct Sampled {
         traces: [f64; 2],
         spreads: [f64; 2],
@@ -156,8 +163,8 @@ mod tests {
         },
     ];
 
-    fn of_one(traces: f64, spread: f64) -> Moments {
-        Moments { traces: smallvec::smallvec![traces], spread: smallvec::smallvec![spread] }
+    fn of_one(traces: f64, spread: f64) -> TraceMoments {
+        TraceMoments { traces: smallvec::smallvec![traces], spread: smallvec::smallvec![spread] }
     }
 
     #[test]

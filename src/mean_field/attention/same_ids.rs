@@ -1,13 +1,19 @@
 //! Repeated ids where all queries see all keys: the averages over ids of sums over keys and values.
 //!
-//! R, P, N and M are the sums of [`super::everywhere`]. Averages over ids follow from V_bd = V° + δ [b, d have the same
-//! id]. Let π_k be the probability that k tokens have the same id, ε = π₃ − π₂² and ρ(b) = Σ_d W δ_bd:
+//! Averages over ids follow from V_bd = V° + δ [b, d have the same id], where V° is the kernel for different ids:
 //!
 //! ```text
-//! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'
-//! E P R'(b) − E P E R'(b) = 2 (π₂ − π₂² − 2ε) W² Σ_d W δδ'_bd + 2ε W (ρ ρ'(b) + Σ_d W ρ(d) δ'_bd)          its mean over b: of P and P'
-//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))          τ: as in [`super::repeats`], d others than b and c
+//! E R R' − E R E R' = e₃ R_δ R_δ' + e₂ Σ_d W² δδ'
+//! E P R'(b) − E P E R'(b) = 2 e₁ W² Σ_d W δδ'_bd + 2 e₃ W (R_δ R_δ'(b) + Σ_d W R_δ(d) δ'_bd)
+//! E P P' − E P E P' = Σ_b W (E P R'(b) − E P E R'(b))
+//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same id] − π₂) + e_class Σ_d (δ_bd + δ_cd))      d others than b and c
 //! ```
+//!
+//! where E is the average over ids; b, c, d are positions of tokens; R, P, R', P' are the sums of
+//! [`super::everywhere`]; W is the flat weight of every key; δ, δ' are the excesses of the kernels of values and of
+//! keys for two tokens with the same id; R_δ, R_δ' are Σ_d W δ_bd and Σ_d W δ'_bd, without d = b; [same id] is 1 if b
+//! and c have the same id and 0 otherwise; π₂ is the probability that two tokens have the same id; e₁, e₂, e₃, e_class
+//! are differences of probabilities that the header of [`super::repeats`] defines.
 //!
 //! Source: ours.
 
@@ -18,13 +24,13 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 
-/// The excess δ of a kernel at pairs of tokens with the same id, and its averages ρ over the second token.
+/// The excess δ of a kernel at pairs of tokens with the same id, and its averages R_δ over the second token.
 pub(super) struct Difference {
     positions: Arc<Positions>,
     ids: Arc<Repetition>,
     /// δ at the points of a class.
     pairs: Few<f64>,
-    /// ρ at every node.
+    /// R_δ at every node.
     rows: Few<f64>,
 }
 
@@ -87,7 +93,7 @@ impl Difference {
     }
 }
 
-/// Returns the groups of keys and values, with the contributions of their ids to N and M. Numbers are in units of
+/// Returns the groups of keys and values, with the contributions of their ids to F₁ and P P'. Numbers are in units of
 /// e^`ln_unit`; `trace` is tr of the values.
 pub(super) fn groups(
     [key, value]: [&Difference; 2],

@@ -1,11 +1,16 @@
 //! Scores s = cap(scale q·k): their variance, and the mean square slope of the cap.
 //!
 //! ```text
-//! v = scale² d_head                   of raw scores, per E q² E k²
-//!                                     of several parts: Σ over parts of the shares of q² and k² over that of features
-//! cap(s) = c tanh(s/c)                v Var cap(s)/Var s in place of v; gradients times E cap'(s)²
-//! learned b(a − b) of variance β     v + β/(E q² E k²) in place of v, as if positions were alike where keys are
+//! v = scale² d_head                       of raw scores, per E q² E k²
+//!                                         of several parts: Σ of the shares of q² and k² over the share of features
+//! cap(s) = softcap tanh(s/softcap)        v Var cap(s)/Var s in place of v; gradients times E cap'(s)²
+//! learned bias(a − b)                     v + s_bias²/(E q² E k²) in place of v, as if it were correlated like scores
 //! ```
+//!
+//! where v is the variance of a score over E q² E k²; E is the average over random weights and over features; q, k are
+//! an entry of a query and an entry of a key; scale is the factor on q·k; d_head is the number of features of a head;
+//! softcap is the bound of capped scores; bias(a − b) is a number that a table adds to the score of query a and key b;
+//! s_bias² is the variance of an entry of a bias.
 //!
 //! Assumption: capped scores are Gaussian. Source: Gemma Team 2024 for the cap.
 

@@ -11,12 +11,12 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
 /// tr tr' and D of every query.
-pub(super) struct Moments {
+pub(super) struct TraceMoments {
     pub(super) traces: Few<f64>,
     pub(super) spread: Few<f64>,
 }
 
-impl Moments {
+impl TraceMoments {
     /// Returns 1 + tr tr'/D of every query, between 1 and `most`, or `most` if D or tr tr' is not positive.
     pub(super) fn keys(&self, most: &[f64]) -> Few<f64> {
         let keys = |((&traces, &spread), &most): ((&f64, &f64), &f64)| {
@@ -31,7 +31,7 @@ impl Moments {
 
 /// Statistics of the smooth parts in view of queries.
 pub(super) struct Smooth {
-    pub(super) moments: Moments,
+    pub(super) moments: TraceMoments,
     /// tr_s of every query.
     pub(super) trace: Few<f64>,
     /// D_s/D at the points of a class of pairs.
@@ -68,7 +68,7 @@ impl Smooth {
         let spread: Vec<f64> = means.into_iter().zip(both).map(|(all, both)| all - both).collect();
         let shares = spread.iter().zip(&all.pairs).map(|(&part, &all)| share(part, all)).collect();
         let traces = trace.iter().zip(of_value).map(|(&key, value)| key * value).collect();
-        Self { moments: Moments { traces, spread: operators.diagonal(&spread) }, trace, shares }
+        Self { moments: TraceMoments { traces, spread: operators.diagonal(&spread) }, trace, shares }
     }
 }
 

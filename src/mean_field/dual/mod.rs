@@ -1,10 +1,17 @@
 //! Dual activations: E φ(u) φ(v) for Gaussian u and v, and the same expectation for φ' and for φ'(u)u.
 //!
-//! With φ(σz) = Σ_n α_n(σ) h_n(z), where h_n are the normalised Hermite polynomials, and correlation ρ (Mehler 1866)
+//! Mehler's formula (Mehler 1866) gives them as series:
 //!
 //! ```text
-//! E φ(u) φ(v) = Σ α_n(σ_u) α_n(σ_v) ρⁿ      σ_u σ_v E φ'φ' = d/dρ of it      E φ'(u)u φ'(v)v: dα_n/d ln σ in place of α_n
+//! E φ(u) φ(v)      = Σ_n α_n(σ_u) α_n(σ_v) ρⁿ
+//! E φ'(u) φ'(v)    = d/dρ E φ(u) φ(v)/(σ_u σ_v)
+//! E φ'(u)u φ'(v)v  = Σ_n (dα_n/d ln σ_u)(dα_n/d ln σ_v) ρⁿ
 //! ```
+//!
+//! where E is the average over u and v; u, v are two Gaussian variables of mean zero; φ is the activation; φ' is the
+//! derivative of φ; σ_u, σ_v are the standard deviations of u and v; ρ is the correlation of u and v; α_n is the
+//! coefficient in φ(σz) = Σ_n α_n(σ) h_n(z), with the normalised Hermite polynomials h_n; n is the order of a Hermite
+//! polynomial.
 //!
 //! Some activations have closed forms (`closed.rs`). Second moments of single tokens and α_n are computed by quadrature
 //! ([`table`]).

@@ -2,15 +2,21 @@
 //!
 //! # Formula
 //!
-//! The trapezoidal rule with the step h is E f(z) = h Σ_k f(kh) n(kh), with n the density of N(0, 1). If f is analytic
-//! between the lines |Im z| = d, its error is 2 e^(d²/2 − 2πd/h) times the size of f on these lines. Let
-//! x = shift + scale·z, and σ the scale. For products of up to p = 4 values and derivatives of φ, an error of e^−L
-//! requires
+//! The trapezoidal rule is E f(z) = step Σ_k f(k step) density(k step), with the density of N(0, 1). If f is analytic
+//! between the lines |Im z| = strip, its error is 2 e^(strip²/2 − 2π strip/step) times the size of f on these lines. An
+//! error of e^−digits requires
 //!
 //! ```text
-//! poles at the distance D from the real line                h = 2πd/(L + d²/2), d = ¾ D/σ, √(2L) at most
-//! entire, |φ(x + iy)| growing as e^(r y²/2)                 h = π √(2/(L (1 + p r σ²))), at the best d
+//! poles at a distance from the real line            step = 2π strip/(digits + strip²/2)
+//!                                                   strip = ¾ distance/σ, √(2 digits) at most
+//! entire, |φ(x + iy)| growing as e^(growth y²/2)    step = π √(2/(digits (1 + factors growth σ²))), at the best strip
 //! ```
+//!
+//! where step is the distance of two nodes; strip is the largest |Im z| for which the error is bounded; digits is −ln
+//! of the error; distance is the distance of the poles of φ from the real line; σ is the standard deviation of an
+//! argument of φ; φ is the activation; x, y are the real and the imaginary part of the argument of φ; growth is the
+//! rate at which φ grows off the real line; factors is the largest number of values and derivatives of φ in a product,
+//! which is 4.
 //!
 //! This takes 30 to 100 nodes at the scales of networks, where panels take 150 to 300. Panels remain in use for
 //! activations with kinks, and where the step would be too short.
@@ -29,14 +35,14 @@ use crate::quadrature::{coarse_nodes, gaussian_nodes, trapezoidal_nodes};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Precision {
     /// Eleven digits, also for terms up to k = 80 of a Hermite series. For a term like z^k, the trapezoidal rule adds
-    /// the component of the frequency 2π/h, times (2π/h)^k e^(−(2π/h)²/2)/√k!.
+    /// the component of the frequency f = 2π/step, times f^k e^(−f²/2)/√k!.
     Series,
     /// Four digits.
     Coarse,
 }
 
 impl Precision {
-    /// Returns L, the largest |z|, the longest step, and the least number of nodes that panels have.
+    /// Returns `digits` (see the header), the largest |z|, the longest step, and the least number of nodes of panels.
     fn trapezoid(self) -> (f64, f64, f64, usize) {
         match self {
             Self::Series => (36.0, 10.0, 0.39, 144),
@@ -49,7 +55,7 @@ impl Precision {
 enum Beside {
     /// φ has poles, or ends of cuts, at this distance.
     Poles(f64),
-    /// φ is analytic everywhere and grows as e^(r y²/2), with this r.
+    /// φ is analytic everywhere and grows as e^(growth y²/2), with this growth.
     Entire(f64),
     /// φ is not analytic: it has kinks.
     Nothing,
@@ -88,9 +94,9 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn new(activation: Activation, scale: f64, precision: Precision) -> Self {
-        /// The number p of values and derivatives in a product.
+        /// The number of values and derivatives in a product.
         const FACTORS: f64 = 4.0;
-        /// The distance d, as a fraction of the distance of the poles.
+        /// The width of the strip, as a fraction of the distance of the poles.
         const PART: f64 = 0.75;
         let (digits, limit, longest, of_panels) = precision.trapezoid();
         let step = match beside(activation) {

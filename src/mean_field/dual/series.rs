@@ -1,11 +1,17 @@
 //! Mehler's series of functions of two Gaussian variables.
 //!
-//! Where φ' jumps by J at zero, α_n falls only like n^(−7/4). The series of J max(x, 0) is therefore subtracted term by
+//! Where φ' has a jump at zero, α_n falls only like n^(−7/4). The series of jump · ramp is therefore subtracted term by
 //! term, and its kernel, which is known, is added back:
 //!
 //! ```text
-//! E φφ = J² E r r + Σ (α_n α_n' − J² σ σ' r_n²) ρⁿ      r = max(z, 0), r_0 = 1/√(2π), r_1 = ½, r_n = ± (n − 3)!!/√(2π n!), n even
+//! E φ(u) φ(v) = jump² E ramp(u) ramp(v) + Σ_n (α_n(σ_u) α_n(σ_v) − jump² σ_u σ_v ramp_n²) ρⁿ
+//! ramp(z) = max(z, 0)      ramp_0 = 1/√(2π), ramp_1 = ½, ramp_n = ± (n − 3)!!/√(2π n!) for even n, else 0
 //! ```
+//!
+//! where E is the average over u and v; u, v are two Gaussian variables of mean zero; z is the argument of the ramp; φ
+//! is the activation; jump is the jump of φ' at zero; ramp is the function max(z, 0); ramp_n is the Hermite coefficient
+//! of order n of the ramp; α_n is the Hermite coefficient of order n of φ(σz), as in [`super`]; σ_u, σ_v are the
+//! standard deviations of u and v; ρ is the correlation of u and v; n is the order of a Hermite polynomial.
 
 use std::f64::consts::PI;
 use std::sync::LazyLock;
@@ -29,7 +35,7 @@ pub(in crate::mean_field) enum Of {
     Slopes,
 }
 
-/// r_n², the squared coefficients of the ramp max(z, 0).
+/// ramp_n², the squared coefficients of the ramp max(z, 0).
 static RAMP: LazyLock<[f64; TERMS]> = LazyLock::new(|| {
     let mut squares = [0.0; TERMS];
     [squares[0], squares[1], squares[2]] = [0.5 / PI, 0.25, 0.25 / PI];

@@ -1,17 +1,28 @@
 //! Mixture of experts y = scale Σ_e w_e(x) f_e(x) over the experts with the largest scores s_e = r_e·x.
 //!
 //! The scores of two tokens are Gaussian with the correlation ρ of the tokens. An expert that serves both correlates
-//! their outputs. G^y and G^s are the kernels E g_a g_c of the gradients at the output y and at a score. G^f is the
-//! sum of the kernels of the gradients at the outputs f_e of all experts.
+//! their outputs.
 //!
 //! ```text
-//! forward    E y_a y_c = scale² Ω(ρ) E f_a f_c          Ω(ρ) = E Σ_e w_ae w_ce, ρ the correlation of both tokens
+//! forward    E y_a y_c = scale² Ω(ρ) E f_a f_c          Ω(ρ) = E Σ_e w_ae w_ce
 //! backward   all experts together: G^f_ac = scale² Ω(ρ) G^y_ac
-//!            router: G^s_ac = scale² J(ρ) n E f_a f_c G^y_ac/n_experts        J(ρ) = E Σ_ef ∂w_ae/∂s_af ∂w_ce/∂s_cf
+//!            router: G^s_ac = scale² J(ρ) n E f_a f_c G^y_ac/n_experts        J(ρ) = E Σ_ee' ∂w_ae/∂s_ae' ∂w_ce/∂s_ce'
 //! ```
+//!
+//! where a, c are positions of tokens; e, e' are experts; E is the average over random weights and over features; ρ is
+//! the correlation of two tokens; w_ae is the weight of expert e for token a; s_ae is the score of expert e for token
+//! a; f_a is the output of one expert at token a; Ω(ρ) is the mean overlap of the weights of two tokens; J(ρ) is the
+//! mean product of the Jacobians of the weights of two tokens; n is the number of features of y; n_experts is the
+//! number of experts; G^y is the kernel E g_a g_b of the gradients at the output y; G^f is the sum of the kernels of
+//! the gradients at the outputs of all experts; G^s is the kernel of the gradients at a score.
 //!
 //! Ω and J are averages over samples of the scores from a fixed seed, at equidistant angles arccos ρ with linear
 //! interpolation. For the weights of one expert E dW² is 1/n_experts of the total.
+//!
+//! Example: 2 of 8 experts with the weights 1/2, 64 features, and experts whose outputs have variance 1 and correlation
+//! 0.8: y has variance Ω(1) = 1/2. Two uncorrelated tokens share an expert by chance alone, so that Ω(0) = 1/8 and
+//! their outputs have the correlation 0.8 · 1/8 / (1/2) = 0.2, up to an error of sampling. A gradient of variance 1 at
+//! y becomes 1/2 at all experts together and 1/4 · 64/8 = 2 at a score, as J(1) = 1/4.
 //!
 //! Assumption: experts are independent, and scores have one scale. Source: Shazeer et al. 2017 for the network; the
 //! rule is ours.
@@ -133,6 +144,32 @@ mod tests {
     use sigprop_stack::{Init, Tensor, Weighting};
 
     use super::*;
+
+    fn two_of_eight() -> Mixture {
+        let router = Tensor { name: "router".to_owned(), init: Init::Zero };
+        let weighting = Weighting::Softmax;
+        Mixture { n_experts: 8, top_k: 2, weighting, normalised: true, scale: 1.0, router, expert: Vec::new() }
+    }
+
+    #[test]
+    fn example_of_the_header() {
+        let mixture = two_of_eight();
+        let routing = Routing::new(&mixture, 1e-6);
+        let [x, expert] =
+            [[1.0, 0.0], [1.0, 0.8]].map(|of| Arc::new(Signal::centred(64.0, Kernel::of_tokens(2.0, of))));
+        let routed = Routed(&mixture, &routing);
+        let parts = [x, expert];
+        let y = routed.merge(&parts[0], &parts).kernel;
+        let [own, pair] = [y.own[0], y.pairs[0]].map(|moment| moment * y.ln_unit.exp());
+        approx::assert_relative_eq!(own, 0.5, epsilon = 1e-6);
+        // Ω(0) is an average over samples.
+        approx::assert_relative_eq!(pair / own, 0.2, epsilon = 0.005);
+        let gradient = Gradient::independent(Kernel::of_tokens(2.0, [1.0, 0.0]));
+        let of_one = |gradient: &Gradient| gradient.kernel.own[0] * gradient.kernel.ln_unit.exp();
+        let [scores, experts] = &routed.split(&parts[0], &parts, &gradient)[..] else { panic!("it has two parts") };
+        approx::assert_relative_eq!(of_one(scores), 2.0, epsilon = 1e-5);
+        approx::assert_relative_eq!(of_one(experts), 0.5, epsilon = 1e-6);
+    }
 
     /// If scores are zero, all weights are 1/k, and an expert of one token serves another token with probability k/n.
     #[test]

@@ -1,14 +1,16 @@
 //! A sequence of any length, represented by rows of few points.
 //!
-//! A pair of positions is on the row of its first position, a *node* t. The points of a row are second positions s on
-//! both sides of t. Nodes are graded from both ends of the sequence, and points of a row by their distance from t and
-//! from both ends, so that neighbours differ by a constant in ln: structure is where a sequence begins, where it ends,
-//! and at small distances. Windows add the positions where they begin and end. Values between points of a row are
-//! cubics in
+//! A pair of positions is on the row of its first position, a *node*. The points of a row are second positions on both
+//! sides of the node. Nodes are graded from both ends of the sequence, and points of a row by their distance from the
+//! node and from both ends, so that neighbours differ by a constant in ln: structure is where a sequence begins, where
+//! it ends, and at small distances. Windows add the positions where they begin and end. Values between points of a row
+//! are cubics in
 //!
 //! ```text
-//! ln (s + 1)/(t − s + 1)   below t         ln (s − t + 1)/(L − s)   above         never across t: the point t stands there twice
+//! ln (s + 1)/(t − s + 1)   below t         ln (s − t + 1)/(L − s)   above         never across t, which is there twice
 //! ```
+//!
+//! where s is the second position of a point; t is the node of the row; L is the number of tokens of a sequence.
 //!
 //! Values between rows are cubics in ln (t + 1)/(L − t), at fixed distance where that is small compared with t and
 //! L − t, otherwise at fixed s. A symmetric function is stored by its values at the points below t. The other values

@@ -1,8 +1,11 @@
 //! Sums over one position of products of two functions that both have it as their second position.
 //!
 //! ```text
-//! Σ_u f(t, u) g(s, u)        t, s at nodes, u at *columns*: the second positions that points of any row have
+//! Σ_u f(t, u) g(s, u)
 //! ```
+//!
+//! where f, g are functions of two positions; t, s are nodes; u is a *column*, which is one of the second positions
+//! that the points of any row have.
 //!
 //! Products are taken as linear between two columns. Sums are exact for groups, and for a sequence all of whose
 //! positions are followed.

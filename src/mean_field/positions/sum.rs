@@ -4,7 +4,9 @@
 //! y(t, c) = scale(t, c) Σ_{b in range(t, c)} weight(t, b) f(t, b)
 //! ```
 //!
-//! Between the points, f is the cubic of the row.
+//! where y(t, c) is the sum at a point of the row; t is the node of the row; c is the second position of a point; b is
+//! the position that the sum is over; scale, range, weight are the functions of the [`Spec`] of a sum; f is a function
+//! of two positions, which is the cubic of the row between its points.
 
 use super::chart::Chart;
 use super::dense::{Dense, TwoSided};

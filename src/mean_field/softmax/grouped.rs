@@ -1,21 +1,26 @@
 //! Overlaps of a row whose keys form groups of different size; a group has the keys of one id.
 //!
-//! There are N_m groups of m keys, n = Σ m N_m. Scores are √(wφ) u + √(w(1 − φ)) z with one u per group and one z per
-//! key. K = V = φE + (1 − φ)I are the covariances of keys and of values, where E is one within groups. Let M_k = E_z
-//! y^k e^{−y}, y = t e^s, and 1/Σ^k = ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt as in `overlaps.rs`. A sum over the keys of a group
-//! is averaged over u, divided by F_m = E_u M_0^m and multiplied by ∏ F^N. Let G and Q be the sums of A_b and of A_b²
-//! in a group, H = φG² + (1 − φ)Q, and J_b the gradient of A_b:
+//! There are N_m groups of m keys, n = Σ m N_m. Scores are √(wζ) u + √(w(1 − ζ)) z with one u per group and one z per
+//! key. A sum over the keys of a group is averaged over u, divided by F_m = E_u M_0^m and multiplied by ∏ F^N. The
+//! integral over t and M_k = E_z y^k e^{−y} with y = t e^s are as in `overlaps.rs`. The overlaps are
 //!
 //! ```text
-//! squares     E AᵀKA = E ΣH                           and E AᵀA = E ΣQ
+//! squares     E AᵀKA = E ΣH                           and E AᵀA = E ΣG_2
 //! mean        (E A)ᵀK(E A)                            of the mean row
-//! passed      E tr KJKJ = E (φ²ΣG² + (1 − φ²)ΣQ − 2 Σ_b A_b (KA)_b² + (ΣH)²)
-//!             E tr JKJ = E (ΣQ − 2 Σ_b A_b² (KA)_b + ΣQ ΣH)
+//! passed      E tr KJKJ = E (ζ²ΣG_1² + (1 − ζ²)ΣG_2 − 2 Σ_b A_b (KA)_b² + (ΣH)²)
+//!             E tr JKJ = E (ΣG_2 − 2 Σ_b A_b² (KA)_b + ΣG_2 ΣH)
 //! apart       tr K E[J] K E[J]                        of two rows whose scores have nothing in common
 //! ```
 //!
-//! For small w, `squares` are P + w (D + 2X) and 1/n + w tr/n, `mean` is P + 2wX, `passed` are D and tr/n, and `apart`
-//! is D. With C, which subtracts the mean, P = 1ᵀK1/n², tr = tr CKC/n, D = tr (CKC)²/n² and X = P² − |K1|²/n³.
+//! where E is the average over random scores; A is the row of attention weights; K is the kernel of keys and also of
+//! values, which is 1 for a key with itself, ζ for two keys of one group and 0 for two keys of different groups; G_1,
+//! G_2 are the sums of A_b and of A_b² over the keys of a group; H is ζG_1² + (1 − ζ)G_2, the part of AᵀKA from one
+//! group; tr is the trace of a matrix; J is the matrix of the derivatives ∂A_b/∂s_d of the weights by the scores; ζ is
+//! the correlation of two keys with the same id; b is a position of a key.
+//!
+//! For small w, `squares` are P + w (D + 2X) and 1/n + w tr_a/n, `mean` is P + 2wX, `passed` are D and tr_a/n, and
+//! `apart` is D. With Π, which subtracts the mean, P = 1ᵀK1/n², tr_a = tr ΠKΠ/n, D = tr (ΠKΠ)²/n² and
+//! X = P² − |K1|²/n³.
 //!
 //! Assumption: the number of groups of every size is its mean. Source: ours.
 
@@ -30,7 +35,7 @@ const NOTHING: f64 = -45.0;
 /// Half-width of the integration over common scores, in standard deviations.
 const REACH: f64 = 7.0;
 
-/// Overlaps of a row of groups. In a pair of numbers, the first is for keys with the likeness φ, the second for single
+/// Overlaps of a row of groups. In a pair of numbers, the first is for keys with the likeness ζ, the second for single
 /// keys.
 pub(super) struct Overlaps {
     pub(super) squares: [f64; 2],
@@ -39,7 +44,7 @@ pub(super) struct Overlaps {
     pub(super) apart: f64,
 }
 
-/// Moments of the row for scores that hardly vary: P, tr, D and X.
+/// Moments of the row for scores that hardly vary: P, tr_a, D and X.
 pub(super) struct Flat {
     pub(super) mean: f64,
     pub(super) trace: f64,
@@ -74,7 +79,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
         .map(|(u, step)| step * (-0.5 * u * u).exp() / std::f64::consts::TAU.sqrt())
         .collect();
     let scores = scores((w * (1.0 - likeness)).sqrt());
-    // A share e^−20 of E G is left out.
+    // A share e^−20 of E G_1 is left out.
     let (lower, upper) = (-20.0 - REACH * std - length.ln(), 4.0 + REACH * std);
     let steps = ((upper - lower) / STEP).ceil() as usize;
     let places = steps * per_t as usize + weights.len();
@@ -118,17 +123,17 @@ impl Given {
 /// Expectations of one group at one t.
 struct Group {
     ln: f64,
-    /// E G.
+    /// E G_1.
     first: f64,
-    /// E G².
+    /// E G_1².
     all: f64,
-    /// E Q.
+    /// E G_2.
     keys: f64,
     /// E H.
     both: f64,
     /// E Σ_b A_b (KA)_b² and E Σ_b A_b² (KA)_b.
     rows: [f64; 2],
-    /// E H² and E Q H.
+    /// E H² and E G_2 H.
     squares: [f64; 2],
 }
 
@@ -176,9 +181,9 @@ impl Group {
 struct Sums {
     squares: [f64; 2],
     passed: [f64; 2],
-    /// E G, E G² and E Q of a group, per size of groups.
+    /// E G_1, E G_1² and E G_2 of a group, per size of groups.
     each: Vec<[f64; 3]>,
-    /// E GG' of two groups, per pair of sizes.
+    /// E G_1 G_1' of two groups, per pair of sizes.
     together: Vec<f64>,
 }
 
@@ -251,7 +256,7 @@ mod tests {
         [both, keys, of.mean, passed, passed_keys, of.apart]
     }
 
-    /// Groups of two, two, one and three keys at w = 2 and φ = 0.6 were sampled with NumPy (4 · 10⁶ rows); relative
+    /// Groups of two, two, one and three keys at w = 2 and ζ = 0.6 were sampled with NumPy (4 · 10⁶ rows); relative
     /// standard errors are below 3e-4.
     #[test]
     fn groups_are_as_sampled() {

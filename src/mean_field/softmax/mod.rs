@@ -7,8 +7,13 @@
 //! Σ j ω_j = w T         ω_2 = ½ w² (1 − 3 S2 + 2 S3)² n/((n − 1)(n − 2))
 //! ```
 //!
+//! where E is the average over random scores; S2 is the overlap of a row with itself, so that a query attends to 1/S2
+//! keys; S3 is the mean sum of cubes of the weights; T is the mean square derivative of the weights by the scores,
+//! E Σ_bd (∂A_b/∂s_d)²; S(ρ) is the overlap of the rows of two queries; a, c are positions of queries; b is a position
+//! of a key; ρ is the correlation of the scores of two queries at each key; ω_j is the coefficient of order j in the
+//! series of S(ρ).
+//!
 //! To first order in w, S(ρ) = 1/n + w (1 − 1/n)/n ρ. Sharp rows have factors on the term in w, which are 1 for w → 0:
-//! σ for values, and τ for gradients, the derivative of ρσ(ρ).
 //!
 //! ```text
 //! σ(ρ) = (S(ρ) − 1/n)/(w (1 − 1/n)/n ρ) = f² + σ₂ρ + rρ^(k−1)      τ(ρ) = f² + 2σ₂ρ + krρ^(k−1)
@@ -16,9 +21,13 @@
 //! f = (1 − S2)/(1 − 1/n)      σ₂ = (1 − 2/n) g²      g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n))
 //! ```
 //!
-//! The three terms are the first order of S in ρ, the second order, and all later orders as one power. f² and σ₂ are
-//! ω_1 and ω_2 over w (1 − 1/n)/n; r and k ≥ 3 follow from σ(1) and τ(1). The power is that of |ρ|. The shift of the
-//! mean row E A from flat weights has the factor χ = σ(1), but at most 1.
+//! where σ(ρ) is the factor for values; τ(ρ) is the factor for gradients, the derivative of ρσ(ρ); f², σ₂ are ω_1 and
+//! ω_2 over w (1 − 1/n)/n; r, k are the coefficient and the power of all later orders, which follow from σ(1) and τ(1)
+//! with k ≥ 3; f is the mean derivative of a weight by its own score, relative to its value for w → 0; g is the mean
+//! second derivative, relative to its value for w → 0, times √(w/2).
+//!
+//! The three terms are the first order of S in ρ, the second order, and all later orders as one power. The power is
+//! that of |ρ|. The shift of the mean row E A from flat weights has the factor χ = σ(1), but at most 1.
 //!
 //! A row a of n keys and a row c of these and others, m in all, have the overlap 1/m for w → 0, and factors on the term
 //! w (1 − 1/n)/m ρ:
@@ -27,9 +36,17 @@
 //! f_a f_c in place of f²     σ₂ = (1 − 2/n) g_a g_c     σ_ac(1) = σ_a(1) (f_c/f_a)^p     τ_ac(1) = τ_a(1) (f_c/f_a)^q
 //! ```
 //!
-//! The first two are exact. The powers p and q are functions of n and w that hardly depend on m; they are taken at
-//! m = 4n. σ and τ are within 1 % of sampled ones for w up to 3. Two rows with equally many keys but other variances
-//! take geometric means.
+//! where f_a, f_c are f of the two rows; g_a, g_c are g of the two rows; σ_a, τ_a are σ and τ of row a with itself;
+//! σ_ac, τ_ac are σ and τ of the two rows; p, q are two functions of n and w, which hardly depend on m and are taken at
+//! m = 4n.
+//!
+//! The first two are exact. σ and τ are within 1 % of sampled ones for w up to 3. Two rows with equally many keys but
+//! other variances take geometric means.
+//!
+//! Example: four scores of variance 0.01 have S2 = 1/4 + 0.01 · (1 − 1/4)/4 = 0.2519, and two such rows with ρ = 0.5
+//! have the overlap S(0.5) = 1/4 + 0.01 · (1 − 1/4)/4 · 0.5 = 0.2509. 256 scores of variance 1 have σ(1) = 1.652, while
+//! n → ∞ has (e^w − 1)/w = 1.718. Hence S2 = 1/256 + 1.652 · (1 − 1/256)/256 = 0.01033, and a query attends to
+//! 1/S2 = 96.8 keys.
 //!
 //! Assumption: scores are independent except for their common part. Source: ours; first order: Kedia et al. 2024.
 
@@ -140,5 +157,24 @@ impl SoftmaxRow {
         let longer = long.first.ln() - short.first.ln();
         let [squares, passed] = short.powers.map(|power| (longer * power).exp());
         [short.squares * squares, short.passed * passed]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use approx::assert_relative_eq;
+
+    use super::*;
+
+    #[test]
+    fn example_of_the_header() {
+        let four = SoftmaxRow::new(4.0, 0.01);
+        assert_relative_eq!(four.sharper() / 4.0, 0.2519, epsilon = 5e-5);
+        let [squares, _] = four.with(&four, 0.5);
+        let overlap = 0.25 + 0.01 * 0.75 / 4.0 * squares * 0.5;
+        assert_relative_eq!(overlap, 0.2509, epsilon = 5e-5);
+        let many = SoftmaxRow::new(256.0, 1.0);
+        assert_relative_eq!(many.squares, 1.652, max_relative = 1e-3);
+        assert_relative_eq!(256.0 / many.sharper(), 96.8, max_relative = 1e-3);
     }
 }

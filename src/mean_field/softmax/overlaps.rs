@@ -1,13 +1,19 @@
 //! Overlaps of rows of a softmax, by the trapezoidal rule, which converges exponentially for these integrands.
 //!
-//! Let M_k(t) = E y^k e^{−y}, y = t e^z, z ~ N(0, w), and 1/Σ^k = ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt. The row A of n scores
-//! and the row B of the same scores and m − n others have
+//! A power of the sum Σ of all e^z is 1/Σ^k = ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt, and the exponential is a product over
+//! scores:
 //!
 //! ```text
 //! E ΣAB   = n ∫ M_2 M_0^{n−1} g_0 d ln t             E ΣA²B = n ∫ M_3 M_0^{n−1} (g_0 − g_1) d ln t
-//! E ΣAB²  = n ∫ M_3 M_0^{n−1} g_1 d ln t             E (ΣAB)² = n ∫ (M_4 M_0^{n−1} + (n − 1) M_2² M_0^{n−2}) (g_1 − g_2) d ln t
+//! E ΣAB²  = n ∫ M_3 M_0^{n−1} g_1 d ln t
+//! E (ΣAB)² = n ∫ (M_4 M_0^{n−1} + (n − 1) M_2² M_0^{n−2}) (g_1 − g_2) d ln t
 //! g_k(t)  = ∫_0^1 s^k M_0(st)^{m−n} ds               1/(k + 1) where m is n: S2, S3 twice and S22
 //! ```
+//!
+//! where E is the average over random scores; A is the row of n scores of variance w; B is the row of the same scores
+//! and m − n others; n, m are the numbers of scores of A and of B; M_0, M_2, M_3, M_4 are E y^k e^{−y} for k = 0, 2, 3,
+//! 4, with y = t e^z and z   N(0, w); t, s are variables of integration; g_k is the weight of the m − n other scores;
+//! S2, S3, S22 are E ΣA², E ΣA³ and E (ΣA²)².
 
 use super::integrals::{REACH, moments, normal_nodes};
 

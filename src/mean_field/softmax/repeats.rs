@@ -1,5 +1,5 @@
 //! The difference between a row with repeated ids and a row of equal keys: factors on its overlaps. They are on a grid
-//! of (ln n, ln w, φ) with cubic interpolation. The nodes are integrated when they are first needed, once in a process.
+//! of (ln n, ln w, ζ) with cubic interpolation. The nodes are integrated when they are first needed, once in a process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
@@ -9,7 +9,7 @@ use super::grouped::{Flat, overlaps};
 use super::table::{cubic_of, ln};
 use crate::mean_field::positions::{Counts, Repetition};
 
-/// Steps of ln n, ln w and φ between two nodes.
+/// Steps of ln n, ln w and ζ between two nodes.
 const STEPS: [f64; 3] = [2.0 * std::f64::consts::LN_2, std::f64::consts::LN_2, 0.25];
 /// Ends of the grid in ln n and ln w. At n = 1 no id repeats, and below the smallest w the logarithms of factors are
 /// proportional to w.
@@ -27,7 +27,7 @@ static COUNTS: LazyLock<Mutex<HashMap<Keys, Arc<Counts>>>> = LazyLock::new(Mutex
 
 impl SoftmaxRow {
     /// Returns this row with the factors for repeated ids. The row has `keys` keys with this total score `variance`;
-    /// `likeness` is φ, the correlation of two keys with the same id.
+    /// `likeness` is ζ, the correlation of two keys with the same id.
     pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: f64, likeness: f64) -> Self {
         let [n, w] = [keys.ln(), variance.ln()];
         let [n, w] = [(n, ENDS[0], STEPS[0]), (w, ENDS[1], STEPS[1])].map(|(of, [low, high], step)| {

@@ -1,8 +1,11 @@
 //! The alignment of gradients and signals of one sequence, over triples of tokens.
 //!
 //! ```text
-//! aligned = E_s Σ_tu Γ_tu K_ts K_us        K_ab = E x_a x_b,  Γ_ab = E g_a g_b,  s any token of the sequence
+//! aligned = E_s Σ_tu Γ_tu K_ts K_us
 //! ```
+//!
+//! where t, u, s are positions of tokens; E_s is the average over all tokens s; K is the kernel E x_a x_b of a signal;
+//! Γ is the kernel E g_a g_b of the gradients at the output.
 //!
 //! Triples with two equal tokens reduce to sums over pairs. Three different tokens all have equal ids with the
 //! probability π₃, and only a given two of them with π₂ − π₃. Every such pattern has its kernels for every pair. Where

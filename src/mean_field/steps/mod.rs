@@ -1,18 +1,23 @@
 //! The effect of the first step of an optimiser on the output of a linear map y = W x, on the same sequence.
 //!
-//! With G = dL/dW = Σ_t g_t x_tᵀ, K_ab = E x_a x_b, Γ_ab = E g_a g_b, n features of x, and c the mean correlation of
-//! tokens,
-//!
 //! ```text
-//! SGD    ΔW = −η G         E Δy_s²/η² = n² (E_s Σ_tu Γ_tu K_ts K_us + φ K_ss Σ_tu Γ_tu K_tu)
-//! Adam   ΔW = −η sign G    E Δy_s²/η² = n² (2/π) (E_s (K g)_s²/(g·K g) + φ K_ss) + n (1 − 2/π) K_ss
-//! E |G| = √(2/π) E √(g·K g)           φ = 1/n + (γ − 1/n)(1 − c)² Σ_t Γ_tt K_tt/Σ_tu Γ_tu K_tu
+//! SGD    ΔW = −η G         E Δy_s²/η² = n² (E_s Σ_tu Γ_tu K_ts K_us + noise K_ss Σ_tu Γ_tu K_tu)
+//! Adam   ΔW = −η sign G    E Δy_s²/η² = n² (2/π) (E_s (K g)_s²/(g·K g) + noise K_ss) + n (1 − 2/π) K_ss
+//! E |G| = √(2/π) E √(g·K g)           noise = 1/n + (γ − 1/n)(1 − ρ̄)² Σ_t Γ_tt K_tt/Σ_tu Γ_tu K_tu
 //! ```
 //!
-//! The first term is the common part of tokens (`aligned.rs`, `signs.rs`), the second is noise. Σ_tu Γ_tu K_tu is
-//! E dW². The variance of x_t·x_s/n is 1/n, and for two differences of tokens it is γ. Given g, an entry of G is
-//! jointly Gaussian with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g). A step of the sampled weight moves a
-//! standardised weight by √J of it: E Δy² has the factor J² (SGD) or J (Adam), and E |G| the factor √J.
+//! where t, u, s are positions of tokens; E is the average over random weights and over features; E_s is the average
+//! over all tokens s, and over g where it occurs; ΔW is the step of W; Δy_s is the change of an entry of the output at
+//! token s; η is the learning rate; G is the gradient dL/dW = Σ_t g_t x_tᵀ of the loss; g is the vector of the
+//! gradients at one entry of the output, over tokens; K is the kernel E x_a x_b of a signal; Γ is the kernel E g_a g_b
+//! of the gradients at the output; n is the number of features of x; noise is the factor of the part that tokens do not
+//! have in common; γ is the variance of x·x'/n for two differences x and x' of tokens; ρ̄ is the mean correlation of
+//! two different tokens.
+//!
+//! The first term is the common part of tokens (`aligned.rs`, `signs.rs`), the second is noise. Σ_tu Γ_tu K_tu is E
+//! dW². The variance of x_t·x_s/n is 1/n. Given g, an entry of G is jointly Gaussian with x_sj, and E sign(G_ij) x_sj =
+//! √(2/π) (K g)_s/√(g·K g). A step of the sampled weight moves a standardised weight by √J of it: E Δy² has the factor
+//! J² (SGD) or J (Adam), and E |G| the factor √J.
 //!
 //! Assumptions: gradients depend on signals only as far as Γ says; relative terms of order γ are neglected. For signs,
 //! gradients and features are moreover Gaussian with mean zero (`src/first_step/untold.rs`). At infinite width γ = 1/n.

@@ -1,21 +1,31 @@
 //! The sizes and signs of a gradient over the tokens of one sequence.
 //!
 //! ```text
-//! aligned = E_s (K g)_s²/(g·K g)     size = E √(2/π) √(g·K g)     K_ab = E x_a x_b,  g of covariance Γ over tokens
+//! aligned = E_s (K g)_s²/(g·K g)     size = E √(2/π) √(g·K g)
 //! ```
+//!
+//! where s is the position of a token; E is the average over g; E_s is the average over all tokens s and over g; K is
+//! the kernel E x_a x_b of a signal; g is the vector of the gradients at one entry of the output, over tokens, of
+//! covariance Γ.
 //!
 //! Where tokens are correlated, one direction h of Γ K has much of g·K g, and its share differs between entries of the
-//! output. The remainder is a sum over many directions. Let a = tr ΓK and b = tr ΓK²/L, of which h has a₁ and b₁. With
-//! z ~ N(0, 1) and u = (a − a₁)/a₁,
+//! output. The remainder is a sum over many directions:
 //!
 //! ```text
-//! aligned = E (b₁ z² + b − b₁)/(a₁ z² + a − a₁) = φ b₁/a₁ + (1 − φ) (b − b₁)/(a − a₁)     φ = E z²/(z² + u)
-//! size    = √(2/π) E √(a₁ z² + a − a₁)                                                    φ = 1 − √(πu/2) e^{u/2} erfc √(u/2)
+//! aligned = E (square₁ z² + square − square₁)/(total₁ z² + total − total₁)
+//!         = share square₁/total₁ + (1 − share) (square − square₁)/(total − total₁)
+//! size    = √(2/π) E √(total₁ z² + total − total₁)
+//! share   = E z²/(z² + u) = 1 − √(πu/2) e^{u/2} erfc √(u/2)        u = (total − total₁)/total₁
 //! ```
 //!
-//! h is the eigenvector of Γ K with the largest eigenvalue a₁; b₁ is a₁ |K h|²/(h·K h L). How often ids repeat differs
-//! between sequences, and a and b are larger where ids repeat more. Averages are therefore over two representative
-//! sequences (`Repetition::draws`). Source: ours.
+//! where total is the mean tr ΓK of g·K g; square is the mean tr ΓK²/L of |K g|²/L over the L tokens; total₁ is the
+//! part of total in the direction h, which is the largest eigenvalue of Γ K; square₁ is the part total₁ |K h|²/(h·K h
+//! L) of square in the direction h; h is the eigenvector of Γ K with the largest eigenvalue; Γ is the kernel E g_a g_b
+//! of the gradients at the output; z is a standard normal variable; share is the mean share of the direction h in g·K
+//! g; u is the ratio of the remainder to the part in the direction h.
+//!
+//! How often ids repeat differs between sequences, and total and square are larger where ids repeat more. Averages are
+//! therefore over two representative sequences (`Repetition::draws`). Source: ours.
 
 use std::f64::consts::{FRAC_2_PI, PI};
 
@@ -31,11 +41,12 @@ const POWERS: usize = 32;
 /// The numbers `aligned` and `size` of the formulas above, as logarithms.
 pub(super) struct Signs {
     pub(super) ln_aligned: f64,
-    /// ln of E |G|/√(E G²).
+    /// ln of E |G|/√(E G²): `size` divided by √(E g·K g).
     pub(super) ln_size: f64,
 }
 
-/// Expectations of g·K g (`collected`) and of |K g|²/L (`aligned`), in one direction or in all of them.
+/// Expectations of g·K g (`collected`, total in the header) and of |K g|²/L (`aligned`, square in the header), in one
+/// direction or in all of them.
 #[derive(Clone, Copy)]
 struct Part {
     collected: f64,
@@ -76,7 +87,7 @@ impl Signs {
     }
 }
 
-/// Returns E (b₁ z² + b − b₁)/(a₁ z² + a − a₁).
+/// Returns E (square₁ z² + square − square₁)/(total₁ z² + total − total₁).
 fn ratio(all: Part, first: Part) -> f64 {
     let rest = Part { collected: all.collected - first.collected, aligned: all.aligned - first.aligned };
     if first.collected <= 0.0 {
@@ -87,7 +98,7 @@ fn ratio(all: Part, first: Part) -> f64 {
     share * first.aligned / first.collected + of_rest
 }
 
-/// Returns φ = E z²/(z² + u).
+/// Returns the share E z²/(z² + u).
 fn first_share(u: f64) -> f64 {
     /// For u above this number, the asymptotic series is accurate to 1e-4.
     const LARGE: f64 = 60.0;

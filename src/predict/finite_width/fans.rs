@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sigprop_stack::{Fan, Interpreter, Mixture, Site};
 
 use super::inside::{self, Inside};
-use super::{Gradient, Kept, Signal, Walk};
+use super::{FiniteWidthPass, Gradient, Kept, Signal};
 use crate::finite_width::attention::AtPath;
 use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
 use crate::finite_width::stream;
-use crate::finite_width::variables::{Matrix, Moments, levels};
+use crate::finite_width::variables::{Matrix, PairMoments, levels};
 use crate::logarithms::ln_sum;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::mixture;
@@ -52,12 +52,12 @@ pub(super) struct Forked {
 
 /// The moments of the stream that an attention reads keys and values from, if it is not the stream of its queries.
 pub(super) struct Memory {
-    pub(super) moments: Moments,
+    pub(super) moments: PairMoments,
     pub(super) means: [f64; 2],
     pub(super) covariance: Matrix,
 }
 
-impl Walk {
+impl FiniteWidthPass {
     /// Returns the input of a part, from the input of its fan.
     pub(super) fn part_input(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
         let leading = self.leading.fork(at, fan, &input.leading, part);
@@ -103,7 +103,7 @@ impl Walk {
     ) -> Result<(Signal, Kept), PredictError> {
         let of_parts = parts.iter().map(|part| Arc::clone(&part.leading)).collect();
         let (leading, kept) = self.leading.merge(at, fan, Arc::clone(&x.leading), of_parts)?;
-        let y = Moments::of(&leading);
+        let y = PairMoments::of(&leading);
         if x.inside.is_some() {
             let fan = KeptFan { x, merged: Joined::Inside, forked: Forked::default(), output: (0.0, 0.0) };
             let part = parts.into_iter().next().expect("a fan has parts");

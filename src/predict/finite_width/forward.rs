@@ -5,14 +5,14 @@ use std::sync::Arc;
 use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixture, Norm, NormKind, Site};
 
 use super::fans::{Joined, Memory};
-use super::{Signal, Walk};
+use super::{FiniteWidthPass, Signal};
 use crate::finite_width::attention::{Between, Leading};
 use crate::finite_width::component::{Answer, Context, without_bias};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
 use crate::finite_width::map::{Gain, Map, component, fan};
 use crate::finite_width::stream::Stream;
-use crate::finite_width::variables::{ExpansionPoint, Moments};
+use crate::finite_width::variables::{ExpansionPoint, PairMoments};
 use crate::mean_field::attention::Attended;
 use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::MeanField;
@@ -29,7 +29,7 @@ const SHARPEST: f64 = 100.0;
 const LEAST: f64 = 1e-9;
 
 /// Returns E x²/(E x² + ε), the share of E x² in the square that a norm divides by.
-fn normed_share(norm: &Norm, x: &Moments) -> f64 {
+fn normed_share(norm: &Norm, x: &PairMoments) -> f64 {
     1.0 / (1.0 + (norm.eps.ln() - x.ln_level()).exp())
 }
 
@@ -48,7 +48,7 @@ pub(super) fn centres(component: &Component) -> bool {
     }
 }
 
-impl Walk {
+impl FiniteWidthPass {
     /// Returns the moments of the entries of `x` after an activation, at the nearest point of a grid. The rounding has
     /// no visible effect on terms of order 1/width.
     fn entries(&mut self, activation: Activation, x: ExpansionPoint<'_>) -> Arc<EntryMoments> {
@@ -69,7 +69,7 @@ impl Walk {
         rule: &dyn MeanField,
         x: &Signal,
         mixes_entries: bool,
-        y: &Moments,
+        y: &PairMoments,
         answer: Question<'_>,
     ) -> (Stream, Applied) {
         let map = |means| component(rule, ExpansionPoint { x: &x.moments, means }, y);
@@ -77,7 +77,7 @@ impl Walk {
     }
 
     /// Applies a component that leaves the variables unchanged.
-    fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied) {
+    fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &PairMoments, answer: Question<'_>) -> (Stream, Applied) {
         let map = |means| (Map::same(y.correlation, means), Gain::same());
         self.expansion.apply((x.slot, &x.stream), is_drawn, map, answer)
     }
@@ -85,14 +85,14 @@ impl Walk {
     /// Returns a signal minus its mean over features, and the data for the backward pass.
     pub(super) fn centred(&mut self, x: &Signal) -> (Signal, Applied) {
         let leading = Arc::new(LeadingSignal::centred(x.leading.width, x.leading.centred_kernel()));
-        let (moments, mean) = (Moments::of(&leading), x.moments.mean_share());
+        let (moments, mean) = (PairMoments::of(&leading), x.moments.mean_share());
         let map = |means| (Map::centred(moments.correlation, means, mean), Gain::same());
         let (stream, applied) = self.expansion.apply((x.slot, &x.stream), false, map, |slot| slot.centred(mean));
         (Signal::new(leading, stream, x.slot), applied)
     }
 
     /// Applies a component.
-    pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
+    pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &PairMoments) -> (Stream, Applied) {
         if x.moments.is_zero() || y.is_zero() {
             let map = |_| (Map::nothing(y.correlation), Gain::same());
             return self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width));
@@ -158,7 +158,7 @@ impl Walk {
         x: &Signal,
         ([query, key], memory): ([&Signal; 2], Option<&Memory>),
         attended: &Attended,
-        y: &Moments,
+        y: &PairMoments,
     ) -> (Stream, Joined) {
         let means = self.expansion.means(x.slot);
         let queries = ExpansionPoint { x: &x.moments, means };
@@ -198,7 +198,7 @@ impl Walk {
         &mut self,
         (mixture, routing): (&Mixture, &Routing),
         parts: [&Signal; 2],
-        y: &Moments,
+        y: &PairMoments,
     ) -> (Stream, Joined) {
         let before = self.expansion.fluctuations().clone();
         let rule = Routed(mixture, routing);
@@ -216,7 +216,14 @@ impl Walk {
     }
 
     /// Applies a fan other than an attention or a mixture.
-    pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
+    pub(super) fn merged(
+        &mut self,
+        at: &Site,
+        of: Fan,
+        x: &Signal,
+        parts: &[Signal],
+        y: &PairMoments,
+    ) -> (Stream, Joined) {
         let slots: Vec<usize> = parts.iter().map(|part| part.slot).collect();
         let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
         let about = |means: &[[f64; 2]]| -> Vec<ExpansionPoint<'_>> {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sigprop_stack::{Component, Fan, Interpreter, Site};
 
 use super::weights::{Arrived, Beyond, finite_width};
-use super::{Gradient, Kept, Signal, Walk};
+use super::{FiniteWidthPass, Gradient, Kept, Signal};
 use crate::finite_width::backward::Conditional;
 use crate::finite_width::component::{Context, without_bias};
 use crate::finite_width::expansion::{Coupling, ExpandedAttention};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::map::component;
-use crate::finite_width::variables::{ExpansionPoint, Moments, levels};
+use crate::finite_width::variables::{ExpansionPoint, PairMoments, levels};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 use crate::mean_field::steps::FiniteWidth;
@@ -44,7 +44,7 @@ impl Inside {
     }
 }
 
-impl Walk {
+impl FiniteWidthPass {
     /// Applies a component of queries, keys or values.
     pub(super) fn apply_inside(
         &self,
@@ -53,7 +53,7 @@ impl Walk {
         leading: Arc<LeadingSignal>,
         kept: mean_field::Kept,
     ) -> (Signal, Kept) {
-        let y = Moments::of(&leading);
+        let y = PairMoments::of(&leading);
         let mut inside = x.inside.expect("it is inside");
         let mut stream = Arc::clone(&x.stream);
         // The expansion of single parts is reported, and nothing else depends on it.
@@ -143,7 +143,7 @@ fn coupled(
     fluctuations: &Fluctuations,
     gradient: &LeadingGradient,
 ) -> Beyond {
-    let leading = Moments::of(x).correlation;
+    let leading = PairMoments::of(x).correlation;
     let r = leading + fluctuations.means(slot)[1];
     Beyond::new(Coupling::new(given.clone(), slot, fluctuations, r), leading, gradient)
 }

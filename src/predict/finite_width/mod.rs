@@ -20,7 +20,7 @@ use self::inside::Inside;
 use self::weights::Arrived;
 use super::PredictError;
 use super::masks::Masks;
-use super::mean_field::{self, WALKS, last_step};
+use super::mean_field::{self, PASSES, last_step};
 use super::pooled::Pooled;
 use super::rows::Rows;
 use crate::caveat::Condition;
@@ -29,7 +29,7 @@ use crate::finite_width::expansion::{Applied, Expansion};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::Cosines;
 use crate::finite_width::stream;
-use crate::finite_width::variables::{Moments, U_A, levels};
+use crate::finite_width::variables::{PairMoments, U_A, levels};
 use crate::mean_field::component::Parameter;
 use crate::mean_field::dual::function;
 use crate::mean_field::embedding;
@@ -40,7 +40,7 @@ use crate::mean_field::signal::Signal as LeadingSignal;
 #[derive(Clone)]
 pub(super) struct Signal {
     leading: Arc<LeadingSignal>,
-    moments: Moments,
+    moments: PairMoments,
     stream: Arc<stream::Stream>,
     slot: usize,
     /// The expansion as if queries, keys or values were the stream; `None` outside attention.
@@ -49,7 +49,7 @@ pub(super) struct Signal {
 
 impl Signal {
     fn new(leading: Arc<LeadingSignal>, stream: stream::Stream, slot: usize) -> Self {
-        Self { moments: Moments::of(&leading), leading, stream: Arc::new(stream), slot, inside: None }
+        Self { moments: PairMoments::of(&leading), leading, stream: Arc::new(stream), slot, inside: None }
     }
 }
 
@@ -84,8 +84,8 @@ pub(super) enum Kept {
 }
 
 /// A pass through a stack at finite width.
-pub(super) struct Walk {
-    leading: mean_field::Walk,
+pub(super) struct FiniteWidthPass {
+    leading: mean_field::MeanFieldPass,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
     /// The expansion of the current stream. `stream` is the name of this stream, and `away` are the other streams in
     /// order.
@@ -119,9 +119,9 @@ struct Away {
     observed: Vec<Fluctuations>,
 }
 
-impl Walk {
+impl FiniteWidthPass {
     /// Returns the expansion about this pass at infinite width.
-    pub(super) fn new(leading: mean_field::Walk) -> Self {
+    pub(super) fn new(leading: mean_field::MeanFieldPass) -> Self {
         Self {
             leading,
             moments: HashMap::new(),
@@ -140,7 +140,7 @@ impl Walk {
         let before = std::mem::replace(&mut self.expansion, Expansion::new(stream.seq_len as f64));
         let name = std::mem::replace(&mut self.stream, name.to_owned());
         self.away.push(Away { name, expansion: before, observed: std::mem::take(&mut self.observed) });
-        let correlation = Moments::of(&leading).correlation;
+        let correlation = PairMoments::of(&leading).correlation;
         let fixed = embedding::fixed(&stream.source, &leading.kernel);
         let start = stream::Stream::start(leading.width, correlation, fixed);
         Signal::new(leading, start, 0)
@@ -157,11 +157,11 @@ impl Walk {
 
     /// Passes through `stack` and returns the result.
     pub(super) fn through(mut self, stack: &Stack) -> Result<Found, PredictError> {
-        self.leading.masks = Masks::told_on(WALKS);
-        let mut walks = Vec::new();
+        self.leading.masks = Masks::told_on(PASSES);
+        let mut passes = Vec::new();
         loop {
             run(stack, &mut self)?;
-            walks.push((self.leading.masks.weight(), std::mem::take(&mut self.leading.rows)));
+            passes.push((self.leading.masks.weight(), std::mem::take(&mut self.leading.rows)));
             self.away.clear();
             self.stream.clear();
             self.observed.clear();
@@ -170,7 +170,7 @@ impl Walk {
             }
         }
         let (variance, site) = self.largest;
-        let mut rows = Rows::of_all(walks);
+        let mut rows = Rows::of_all(passes);
         if variance.is_nan() || variance > LARGEST {
             return Ok(Found::Diverges(site, variance.sqrt(), rows));
         }
@@ -200,7 +200,7 @@ impl Walk {
     /// Adds the biases of a norm to its output `y`.
     fn biased(&mut self, norm: &Norm, y: Signal, kept: Kept) -> (Signal, Kept) {
         let leading = Arc::new(last_step(norm, &y.leading));
-        let moments = Moments::of(&leading);
+        let moments = PairMoments::of(&leading);
         if y.inside.is_some() {
             return (Signal { leading, moments, ..y }, Kept::Biased(Box::new(kept), None));
         }
@@ -243,7 +243,7 @@ fn without_bias(norm: &Norm) -> Norm {
     Norm { bias: Init::Zero, ..*norm }
 }
 
-impl Interpreter<'_> for Walk {
+impl Interpreter<'_> for FiniteWidthPass {
     type Signal = Signal;
     type Gradient = Gradient;
     type Kept = Kept;
@@ -292,7 +292,7 @@ impl Interpreter<'_> for Walk {
         if x.inside.is_some() {
             return Ok(self.apply_inside(component, x, leading, kept));
         }
-        let (stream, applied) = self.expanded(component, &x, &Moments::of(&leading));
+        let (stream, applied) = self.expanded(component, &x, &PairMoments::of(&leading));
         Ok((Signal::new(leading, stream, x.slot), Kept::Apply(kept, Box::new(applied))))
     }
 

@@ -2,10 +2,10 @@
 
 use sigprop_stack::Component;
 
-use super::{Gradient, Walk};
+use super::{FiniteWidthPass, Gradient};
 use crate::finite_width::expansion::{Applied, Coupling, ExpandedAttention};
 use crate::finite_width::forward::{Fluctuations, Levels, concentration};
-use crate::finite_width::variables::{Moments, levels};
+use crate::finite_width::variables::{PairMoments, levels};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
@@ -92,7 +92,7 @@ pub(super) fn finite_width(
     (ln_own, cosine): (f64, f64),
     gradient: &LeadingGradient,
 ) -> FiniteWidth {
-    let leading = Moments::of(x).correlation;
+    let leading = PairMoments::of(x).correlation;
     let Levels { ln_level, correlation, .. } = fluctuations.levels(slot, None, leading);
     let gamma = concentration(&fluctuations.of(slot), leading + correlation).min(1.0);
     FiniteWidth {
@@ -103,7 +103,7 @@ pub(super) fn finite_width(
     }
 }
 
-impl Walk {
+impl FiniteWidthPass {
     /// Returns the corrections of finite width for the parameters of a component.
     pub(super) fn added(
         &mut self,
@@ -120,7 +120,7 @@ impl Walk {
         };
         let with = if is_gain { y } else { x };
         let coupling = self.expansion.coupling(applied, !is_gain);
-        let beyond = Beyond::new(coupling, Moments::of(with).correlation, &gradient.leading);
+        let beyond = Beyond::new(coupling, PairMoments::of(with).correlation, &gradient.leading);
         let steps = || {
             let at_output = self.expansion.gradient(gradient.slot, applied.after());
             finite_width((x, gradient.slot), applied.before(), (at_output.0, at_output.1), &gradient.leading)
@@ -137,7 +137,7 @@ impl Walk {
         fluctuations: &Fluctuations,
         scores: &LeadingGradient,
     ) -> Added {
-        let leading = Moments::of(x).correlation;
+        let leading = PairMoments::of(x).correlation;
         let r = leading + fluctuations.means(slot)[1];
         let coupling = Coupling::new(self.expansion.given(slot).clone(), slot, fluctuations, r);
         Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), ..Added::default() }
@@ -147,7 +147,7 @@ impl Walk {
     /// attention.
     pub(super) fn of_values(&self, attended: &ExpandedAttention, y: &Signal, gradient: &LeadingGradient) -> f64 {
         let coupling = self.expansion.coupling_behind(attended);
-        Beyond::new(coupling, Moments::of(y).correlation, gradient).added(gradient, y)
+        Beyond::new(coupling, PairMoments::of(y).correlation, gradient).added(gradient, y)
     }
 
     /// Returns the corrections for parameters that no signal is multiplied by.

@@ -6,7 +6,7 @@ use svg::{
 };
 
 use super::{
-    outline::Place,
+    outline::PlotPoint,
     panel::{HEIGHT, WIDTH, cross, draw, label, rule, stride},
 };
 use crate::report::chart::{Axis, Chart, Panel, Style};
@@ -14,7 +14,7 @@ use crate::report::chart::{Axis, Chart, Panel, Style};
 /// Number of panels in a row.
 const COLUMNS: usize = 2;
 /// The distances between frames in pixels, across and down; the space to the left of a frame holds its numbers.
-pub(super) const MARGIN: Place = (80.0, 74.0);
+pub(super) const MARGIN: PlotPoint = (80.0, 74.0);
 /// The space above the first frame.
 pub(super) const TOP: f64 = 72.0;
 const LEGEND_LINE: f64 = 20.0;
@@ -110,7 +110,7 @@ fn signs(chart: &Chart) -> Vec<(Sign, String)> {
     signs
 }
 
-pub(super) fn moved((x, y): Place) -> String {
+pub(super) fn moved((x, y): PlotPoint) -> String {
     format!("translate({x:.1} {y:.1})")
 }
 

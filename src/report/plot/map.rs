@@ -9,7 +9,7 @@ use svg::Document;
 use svg::node::element::{Definitions, Group, Rectangle, Title};
 
 use super::figure::{FONT, MARGIN, Sign, TOP, moved, page};
-use super::outline::{Place, open};
+use super::outline::{PlotPoint, open};
 use super::panel::{cross, label, rule};
 use crate::phase::{self, Phase, Region};
 use crate::report::chart::{Axis, Style};
@@ -57,12 +57,12 @@ impl Frame {
         Self { axes: [axis(0), axis(1)] }
     }
 
-    fn place(&self, at: phase::Place) -> Option<Place> {
+    fn place(&self, at: phase::MapPoint) -> Option<PlotPoint> {
         let [x, y] = [0, 1].map(|axis| self.axes[axis].share(at[axis].into()));
         Some((WIDTH * x?, HEIGHT * (1.0 - y?)))
     }
 
-    fn places(&self, line: &[phase::Place]) -> Vec<Place> {
+    fn places(&self, line: &[phase::MapPoint]) -> Vec<PlotPoint> {
         line.iter().filter_map(|at| self.place(*at)).collect()
     }
 

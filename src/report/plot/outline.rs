@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 /// A place on the picture, in pixels.
-pub(super) type Place = (f64, f64);
+pub(super) type PlotPoint = (f64, f64);
 
 /// Vertices closer than this to the line between their neighbours are left out.
 const TOLERANCE: f64 = 0.1;
 
 /// Returns the path through `places`.
-pub(super) fn open(places: &[Place]) -> String {
+pub(super) fn open(places: &[PlotPoint]) -> String {
     let mut data = String::new();
     for (index, (x, y)) in simplified(places).into_iter().enumerate() {
         let command = if index == 0 { 'M' } else { 'L' };
@@ -19,13 +19,13 @@ pub(super) fn open(places: &[Place]) -> String {
 }
 
 /// Returns the outline of the area between two curves.
-pub(super) fn between(lower: &[Place], upper: &[Place]) -> String {
-    let back: Vec<Place> = upper.iter().rev().copied().collect();
+pub(super) fn between(lower: &[PlotPoint], upper: &[PlotPoint]) -> String {
+    let back: Vec<PlotPoint> = upper.iter().rev().copied().collect();
     format!("{}{}Z", open(lower), open(&back).replacen('M', "L", 1))
 }
 
 /// Returns the point of a line at the horizontal position `x`; `None` if `x` is beyond the ends of the line.
-pub(super) fn at(places: &[Place], x: f64) -> Option<Place> {
+pub(super) fn at(places: &[PlotPoint], x: f64) -> Option<PlotPoint> {
     let (from, to) = places.iter().zip(places.get(1..)?).find(|(from, to)| (from.0..=to.0).contains(&x))?;
     let share = (x - from.0) / (to.0 - from.0);
     Some((x, from.1 + share * (to.1 - from.1)))
@@ -34,7 +34,7 @@ pub(super) fn at(places: &[Place], x: f64) -> Option<Place> {
 /// Simplifies a line by the algorithm of Ramer (1972), Douglas and Peucker (1973): it splits the line at the vertex
 /// farthest from the chord between its ends, and repeats this on both parts until no vertex is farther than
 /// [`TOLERANCE`].
-fn simplified(places: &[Place]) -> Vec<Place> {
+fn simplified(places: &[PlotPoint]) -> Vec<PlotPoint> {
     let mut keep = vec![false; places.len()];
     let mut open = vec![(0, places.len().saturating_sub(1))];
     while let Some((from, to)) = open.pop() {
@@ -52,7 +52,7 @@ fn simplified(places: &[Place]) -> Vec<Place> {
 }
 
 /// Returns the distance of a place from the line through `start` and `end`.
-fn distance((x, y): Place, start: Place, end: Place) -> f64 {
+fn distance((x, y): PlotPoint, start: PlotPoint, end: PlotPoint) -> f64 {
     let (along_x, along_y) = (end.0 - start.0, end.1 - start.1);
     let (from_x, from_y) = (x - start.0, y - start.1);
     let length = along_x.hypot(along_y);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn straight_lines_have_two_ends() {
-        let line: Vec<Place> = (0..100).map(|index| (f64::from(index), 2.0 * f64::from(index))).collect();
+        let line: Vec<PlotPoint> = (0..100).map(|index| (f64::from(index), 2.0 * f64::from(index))).collect();
         assert_eq!(open(&line), "M0.0 0.0L99.0 198.0");
         assert_eq!(open(&[(0.0, 0.0), (5.0, 9.0), (10.0, 0.0)]), "M0.0 0.0L5.0 9.0L10.0 0.0");
         assert_eq!((open(&[]), open(&[(1.0, 2.0)])), (String::new(), "M1.0 2.0".to_owned()));

@@ -3,7 +3,7 @@
 use sigprop_stack::Number;
 use svg::node::element::{Group, Line, Path, Rectangle, Text, Title};
 
-use super::outline::{Place, at, between, open};
+use super::outline::{PlotPoint, at, between, open};
 use crate::report::chart::{Axis, Curve, Panel};
 
 /// Width inside the frame, in pixels.
@@ -44,7 +44,7 @@ pub(super) fn draw(panel: &Panel, depth: &Axis) -> Group {
 }
 
 /// Returns text at a place.
-pub(super) fn label(text: &str, (x, y): Place, anchor: &str, size: f64) -> Text {
+pub(super) fn label(text: &str, (x, y): PlotPoint, anchor: &str, size: f64) -> Text {
     Text::new(printable(text)).set("x", x).set("y", y).set("font-size", size).set("text-anchor", anchor)
 }
 
@@ -59,7 +59,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    fn place(&self, depth: f64, value: Number) -> Option<Place> {
+    fn place(&self, depth: f64, value: Number) -> Option<PlotPoint> {
         let (x, y) = (self.depth.share(depth.into())?, self.value.share(value)?);
         Some((WIDTH * x, HEIGHT * (1.0 - y)))
     }
@@ -81,7 +81,7 @@ impl Frame<'_> {
     }
 
     fn band(&self, group: Group, curve: &Curve) -> Group {
-        let side = |end: usize| -> Vec<Place> {
+        let side = |end: usize| -> Vec<PlotPoint> {
             curve.band.iter().filter_map(|(depth, ends)| self.place(*depth, ends[end])).collect()
         };
         let (lower, upper) = (side(0), side(1));
@@ -94,7 +94,7 @@ impl Frame<'_> {
     /// Draws the curve. If the panel has several curves and this one has no points, it also gets markers, at other
     /// places than the other curves.
     fn curve(&self, mut group: Group, curve: &Curve, (index, curves): (usize, usize)) -> Group {
-        let places: Vec<Place> =
+        let places: Vec<PlotPoint> =
             curve.vertices.iter().filter_map(|(depth, value)| self.place(*depth, *value)).collect();
         let line = curve.style.line(open(&places)).set("class", "curve");
         group = group.add(line.add(Title::new(printable(&curve.name))));
@@ -136,12 +136,12 @@ impl Frame<'_> {
 }
 
 /// Returns the sign of a mark.
-pub(super) fn cross((x, y): Place) -> Path {
+pub(super) fn cross((x, y): PlotPoint) -> Path {
     let path = Path::new().set("d", "M-4.5 -4.5L4.5 4.5M-4.5 4.5L4.5 -4.5");
     path.set("transform", format!("translate({x:.1} {y:.1})")).set("stroke", INK).set("stroke-width", 2.2)
 }
 
-pub(super) fn rule(from: Place, to: Place, colour: &str) -> Line {
+pub(super) fn rule(from: PlotPoint, to: PlotPoint, colour: &str) -> Line {
     let pixel = |value: f64| format!("{value:.1}");
     let line = Line::new().set("x1", pixel(from.0)).set("y1", pixel(from.1));
     line.set("x2", pixel(to.0)).set("y2", pixel(to.1)).set("stroke", colour)

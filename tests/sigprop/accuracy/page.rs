@@ -97,6 +97,33 @@ fn close(shown: &str, got: &str) -> bool {
     (before - now).abs() <= (SLACK * before.abs()).max(1.001 * 0.1f64.powi(decimals as i32))
 }
 
+/// The README shows five columns of the table of encoders.
+#[test]
+fn the_readme_has_the_measured_table() {
+    const COLUMNS: [usize; 5] = [1, 2, 3, 5, 7];
+    let [readme, measured] = ["README.md", "data/measured/README.md"]
+        .map(|page| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).expect("a page"));
+    let (_, table) = measured.split_once("<!-- measured: encoders -->").expect("its table");
+    let (table, _) = table.split_once(END).expect("an end");
+    for row in table.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [name, figures @ ..] = COLUMNS.map(|column| cells[column]);
+        let name = match name {
+            "weight_grad_second_moment" => "weight gradients".to_owned(),
+            _ => name.replace("grad_token_", "gradient ").replace("grad_", "gradient ").replace('_', " "),
+        };
+        let shown = readme.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        let shown: Vec<&str> = shown.unwrap_or_default().trim_matches('|').split('|').map(str::trim).skip(1).collect();
+        // Correlations have no R² of logarithms there.
+        let is_empty = |cell: &&str| cell.is_empty();
+        assert!(
+            shown.iter().zip(figures).all(|(shown, figure)| is_empty(shown) || *shown == figure),
+            "{name}: {shown:?}"
+        );
+        assert_eq!(shown.len(), figures.len(), "README.md, {name}");
+    }
+}
+
 #[test]
 fn figures_have_slack_and_words_none() {
     for (shown, got) in

@@ -12,6 +12,7 @@ mod model_files;
 #[cfg(unix)]
 mod output;
 mod prose;
+mod symbols;
 
 use std::{
     fs,

@@ -168,6 +168,16 @@ fn the_page_of_model_files_says_what_the_code_says() {
     }
 }
 
+/// The groups of the fields of an architecture are the sections of the page.
+#[test]
+fn keys_are_in_the_order_of_the_code() {
+    let (page, source) = (Page::read(PATH.into()), Source::read());
+    let fields: Vec<String> = source.structure("pub struct Architecture").into_iter().map(|field| field.name).collect();
+    let rows = page.text.lines().filter(|line| !line.ends_with("| meaning |"));
+    let keys = rows.filter_map(key_of).filter(|key| fields.iter().any(|field| field == key));
+    assert_eq!(keys.take(fields.len()).collect::<Vec<_>>(), fields);
+}
+
 #[test]
 fn a_key_without_a_row_is_missed() {
     let (page, source) = (Page::read(PATH.into()), Source::read());

@@ -33,14 +33,14 @@ pub(crate) fn forward<T: Scalar>(
 ) -> (Array<T>, Option<Moments>) {
     let [query, key, value] = states(parts);
     let (queries, keys) = (query.shape().seq_len, key.shape().seq_len);
-    let scores = Scores::new(attention, random, queries, keys);
+    let scores = ScoreSoftmax::new(attention, random, queries, keys);
     let d_value = attention.d_value;
     let mut heads = Array::unwritten(query.shape(), attention.n_heads * d_value);
     let outputs = heads.entries_mut().par_chunks_exact_mut(queries * d_value).enumerate();
     let moments = outputs.map_init(
         || vec![T::default(); queries * keys],
         |weights, (index, y)| {
-            let place = Place::new(attention, index);
+            let place = HeadIndex::new(attention, index);
             scores.raw(&place, query, key, weights);
             scores.probabilities(&place, weights);
             let moments = observed.then(|| Moments::of_sequence(weights, keys));
@@ -81,7 +81,7 @@ pub(crate) fn backward<T: Scalar>(
 ) -> Backward<T> {
     let [query, key, value] = states(parts);
     let (queries, keys) = (query.shape().seq_len, key.shape().seq_len);
-    let scores = Scores::new(attention, random, queries, keys);
+    let scores = ScoreSoftmax::new(attention, random, queries, keys);
     let (d_head, d_value) = (attention.d_head, attention.d_value);
     let group = attention.n_heads / attention.n_kv_heads;
     let [mut dq, mut dk, mut dv] = [query, key, value].map(|state| Array::unwritten(state.shape(), state.width()));
@@ -96,7 +96,7 @@ pub(crate) fn backward<T: Scalar>(
             let (mut dk, mut dv) = (ViewMut::new(dk, keys, d_head, d_head), ViewMut::new(dv, keys, d_value, d_value));
             for (member, dq) in dq.chunks_exact_mut(queries * d_head).enumerate() {
                 let add = if member == 0 { multiply } else { multiply_add };
-                let place = Place::new(attention, index * group + member);
+                let place = HeadIndex::new(attention, index * group + member);
                 let (sequence, kv_head) = (place.sequence, place.kv_head);
                 let dy = head(gradient, sequence, place.head, d_value);
                 scores.raw(&place, query, key, weights);
@@ -161,7 +161,7 @@ fn side_by_side<T: Scalar>(heads: &Array<T>, d_head: usize) -> Array<T> {
 }
 
 /// One query head of one sequence.
-struct Place {
+struct HeadIndex {
     sequence: usize,
     head: usize,
     kv_head: usize,
@@ -169,7 +169,7 @@ struct Place {
     index: usize,
 }
 
-impl Place {
+impl HeadIndex {
     fn new(attention: &Attention, index: usize) -> Self {
         let head = index % attention.n_heads;
         let kv_head = head * attention.n_kv_heads / attention.n_heads;
@@ -183,7 +183,7 @@ fn states<T: Scalar>(parts: &[Signal<T>]) -> [&Array<T>; 3] {
 }
 
 /// The computation of scores and their softmax from queries and keys.
-struct Scores<'a, T> {
+struct ScoreSoftmax<'a, T> {
     attention: &'a Attention,
     queries: usize,
     keys: usize,
@@ -191,7 +191,7 @@ struct Scores<'a, T> {
     table: Vec<T>,
 }
 
-impl<'a, T: Scalar> Scores<'a, T> {
+impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
     fn new(attention: &'a Attention, random: &Random, queries: usize, keys: usize) -> Self {
         let mut table = Vec::new();
         if let Some(PositionBias::Relative { table: tensor, buckets, .. }) = &attention.bias {
@@ -202,7 +202,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
     }
 
     /// Computes the raw scores, scale · q kᵀ.
-    fn raw(&self, place: &Place, query: &Array<T>, key: &Array<T>, scores: &mut [T]) {
+    fn raw(&self, place: &HeadIndex, query: &Array<T>, key: &Array<T>, scores: &mut [T]) {
         let d_head = self.attention.d_head;
         let q = head(query, place.sequence, place.head, d_head);
         let k = head(key, place.sequence, place.kv_head, d_head);
@@ -211,7 +211,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
     }
 
     /// Turns raw scores r into softmax(cap(r) + bias) over the visible keys.
-    fn probabilities(&self, place: &Place, scores: &mut [T]) {
+    fn probabilities(&self, place: &HeadIndex, scores: &mut [T]) {
         if let Some(cap) = self.attention.softcap {
             let (cap, inverse) = (T::from_f64(cap), T::from_f64(1.0 / cap));
             for s in scores.iter_mut() {
@@ -251,7 +251,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
     }
 
     /// Adds the gradients of the scores to the gradient of the table of relative positions.
-    fn collect_bias(&self, place: &Place, gradients: &[T], table: &mut [T]) {
+    fn collect_bias(&self, place: &HeadIndex, gradients: &[T], table: &mut [T]) {
         if table.is_empty() {
             return;
         }
@@ -263,7 +263,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
     }
 
     /// Returns the index, in the table of relative positions, of the bias for query a and key b.
-    fn entry(&self, place: &Place, a: usize, b: usize) -> usize {
+    fn entry(&self, place: &HeadIndex, a: usize, b: usize) -> usize {
         let Some(PositionBias::Relative { buckets, max_distance, bidirectional, .. }) = &self.attention.bias else {
             unreachable!("only relative positions have a table")
         };
@@ -272,7 +272,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
     }
 }
 
-fn drop_weights<T: Scalar>(attention: &Attention, masks: &Streams, place: &Place, weights: &mut [T]) {
+fn drop_weights<T: Scalar>(attention: &Attention, masks: &Streams, place: &HeadIndex, weights: &mut [T]) {
     if attention.dropout_rate > 0.0 {
         masks.mask(place.index, attention.dropout_rate, weights);
     }

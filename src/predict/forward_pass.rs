@@ -15,22 +15,22 @@ use crate::mean_field::signal::Signal;
 ///
 /// Clones continue from the same place independently. They share the tables that they integrate on the way.
 #[derive(Clone)]
-pub struct ForwardWalk(Vec<Forward>);
+pub struct ForwardPass(Vec<Forward>);
 
 #[derive(Clone)]
 enum Forward {
     MeanField {
-        walk: Rc<RefCell<mean_field::Walk>>,
+        pass: Rc<RefCell<mean_field::MeanFieldPass>>,
         signal: Arc<Signal>,
     },
     /// A pass at finite width, with the expansion and the signal here.
     FiniteWidth {
-        walk: Rc<RefCell<finite_width::Walk>>,
+        pass: Rc<RefCell<finite_width::FiniteWidthPass>>,
         here: Box<(Expansion, finite_width::Signal)>,
     },
 }
 
-impl ForwardWalk {
+impl ForwardPass {
     /// Starts at the source of a stream. The body of the stream only decides how positions differ. Of given sequences
     /// of ids, the first is used.
     pub fn new(stream: &Stream) -> Self {
@@ -42,8 +42,8 @@ impl ForwardWalk {
         let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
         let ids = if sequences::has_given_ids(&stack) { sequences::given(&stack).swap_remove(0) } else { vec![] };
         let start = |segment| {
-            let walk = mean_field::Walk::new(Sites::Stream, Some(Grading::FINE), (None, segment), ids.clone());
-            Forward::start(theory, walk, stream)
+            let pass = mean_field::MeanFieldPass::new(Sites::Stream, Some(Grading::FINE), (None, segment), ids.clone());
+            Forward::start(theory, pass, stream)
         };
         Self(sequences::segments(&stack).into_iter().map(start).collect())
     }
@@ -68,32 +68,32 @@ impl ForwardWalk {
 }
 
 impl Forward {
-    fn start(theory: Theory, mut walk: mean_field::Walk, stream: &Stream) -> Self {
+    fn start(theory: Theory, mut pass: mean_field::MeanFieldPass, stream: &Stream) -> Self {
         match theory {
             Theory::MeanField => {
-                let signal = walk.enter(stream);
-                Self::MeanField { walk: Rc::new(RefCell::new(walk)), signal }
+                let signal = pass.enter(stream);
+                Self::MeanField { pass: Rc::new(RefCell::new(pass)), signal }
             }
             Theory::FiniteWidth => {
-                let mut walk = finite_width::Walk::new(walk);
-                let signal = walk.enter("", stream);
-                let here = Box::new((walk.expansion.clone(), signal));
-                Self::FiniteWidth { walk: Rc::new(RefCell::new(walk)), here }
+                let mut pass = finite_width::FiniteWidthPass::new(pass);
+                let signal = pass.enter("", stream);
+                let here = Box::new((pass.expansion.clone(), signal));
+                Self::FiniteWidth { pass: Rc::new(RefCell::new(pass)), here }
             }
         }
     }
 
     fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
         match self {
-            Self::MeanField { walk, signal } => {
-                *signal = advance(body, Arc::clone(signal), &mut *walk.borrow_mut())?;
+            Self::MeanField { pass, signal } => {
+                *signal = advance(body, Arc::clone(signal), &mut *pass.borrow_mut())?;
             }
-            Self::FiniteWidth { walk, here } => {
-                let walk = &mut *walk.borrow_mut();
+            Self::FiniteWidth { pass, here } => {
+                let pass = &mut *pass.borrow_mut();
                 let (expansion, signal) = &mut **here;
-                walk.expansion = expansion.clone();
-                *signal = advance(body, signal.clone(), walk)?;
-                *expansion = walk.expansion.clone();
+                pass.expansion = expansion.clone();
+                *signal = advance(body, signal.clone(), pass)?;
+                *expansion = pass.expansion.clone();
             }
         }
         Ok(())
@@ -102,10 +102,10 @@ impl Forward {
     fn second_moment(&self) -> f64 {
         match self {
             Self::MeanField { signal, .. } => mean_field::second_moment(signal),
-            Self::FiniteWidth { walk, here } => {
-                let walk = &mut *walk.borrow_mut();
-                walk.expansion = here.0.clone();
-                walk.second_moment(&here.1)
+            Self::FiniteWidth { pass, here } => {
+                let pass = &mut *pass.borrow_mut();
+                pass.expansion = here.0.clone();
+                pass.second_moment(&here.1)
             }
         }
     }

@@ -5,7 +5,7 @@ use sigprop_stack::{Component, Dropout, Init, Linear, Node, Op, Source, Stream, 
 use super::AssembleError;
 use super::input::Reads;
 use crate::architecture::Resolved;
-use crate::predict::{ForwardWalk, PredictError, Theory};
+use crate::predict::{ForwardPass, PredictError, Theory};
 use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe, Residual, Slot};
 
 /// The beginning of a stream.
@@ -22,7 +22,7 @@ impl Entrance {
 }
 
 /// A stream that is being assembled.
-pub(super) struct Side<'a> {
+pub(super) struct StreamBuilder<'a> {
     pub(super) architecture: &'a Resolved,
     pub(super) recipe: &'a dyn Recipe,
     /// The prefix of the names of all tensors of the stream.
@@ -33,11 +33,11 @@ pub(super) struct Side<'a> {
     pub(super) theory: Theory,
 }
 
-impl Side<'_> {
+impl StreamBuilder<'_> {
     /// The whole stream.
     pub(super) fn stream(&self, name: &str, reads: &Reads, train: bool) -> Result<Stream, AssembleError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, train)?;
-        let entrance = || self.walk(reads);
+        let entrance = || self.pass(reads);
         let residuals = self.recipe.residuals(self.architecture, &entrance)?;
         let projections = self.recipe.projections(self.architecture, &entrance)?;
         let blocks = self.blocks(train, &residuals, &projections);
@@ -47,14 +47,14 @@ impl Side<'_> {
 
     /// Follows the signal to the input of block 0 in training. At this point the numbers of the blocks are unknown, and
     /// they are not needed.
-    fn walk(&self, reads: &Reads) -> Result<ForwardWalk, PredictError> {
+    fn pass(&self, reads: &Reads) -> Result<ForwardPass, PredictError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
         let blocks = self.blocks(true, &|_| Residual::constant(1.0, 1.0), &|_| Init::Zero.into());
         let body = [node].into_iter().chain(blocks).collect();
         let stream = Stream { name: String::new(), seq_len, source, body };
-        let mut walk = ForwardWalk::in_theory(self.theory, &stream);
-        walk.through(&stream.body[..1])?;
-        Ok(walk)
+        let mut pass = ForwardPass::in_theory(self.theory, &stream);
+        pass.through(&stream.body[..1])?;
+        Ok(pass)
     }
 
     fn blocks(
