@@ -27,8 +27,8 @@ pub use words::{
     QkNorm,
 };
 
-/// Description of a network. Field names are the keys of MODEL files. `docs/model-files.md` is made of the comments at the
-/// fields and has its sections in the order of the groups below. The default is a plain Pre-LN Transformer encoder.
+/// Description of a network. Field names are the keys of MODEL files. `docs/model-files.md` is made of the comments at
+/// the fields and has its sections in the order of the groups below. The default is a plain Pre-LN Transformer encoder.
 ///
 /// ```
 /// use sigprop::architecture::Architecture;

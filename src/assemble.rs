@@ -15,10 +15,12 @@
 //! Dropout and stochastic depth are there only in training. An encoder and a decoder are two streams of these names;
 //! the names of their tensors then begin with the name of the stream.
 
+mod by_role;
 mod embeddings;
 mod head;
 mod input;
 mod learning_rates;
+mod outline;
 mod single;
 mod stream_builder;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use crate::architecture::{Architecture, ArchitectureError, Head, Resolved};
 use crate::caveat::{Caveat, Condition};
 use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
+pub(crate) use by_role::initialise;
 pub(crate) use head::token_table;
 use input::Reads;
 use learning_rates::learning_rates;

@@ -42,7 +42,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The cost, with the parameters counted as in the library's class if `names` are those of a library.
+    /// Returns this cost with the parameters counted as in the model class of a library, if `names` are the names of
+    /// this library.
     pub fn with_names(self, stack: &Stack, names: &Names) -> Result<Self, StackError> {
         Ok(Self { parameters: names.count(&parameters(stack)?).unwrap_or(self.parameters), ..self })
     }
@@ -97,8 +98,8 @@ fn layer_scales(architecture: &Resolved) -> u64 {
     own as u64 + architecture.decoder.as_deref().map_or(0, layer_scales)
 }
 
-/// The parts that exist once in a network of `tokens` tokens and twice in its stack: the norm that the branches of
-/// parallel blocks share, and the latent of keys and values.
+/// The cost of the parts that exist once in a network of `tokens` tokens but twice in its stack: the norm that the
+/// branches of parallel blocks share, and the latent of keys and values.
 fn repeated(architecture: &Resolved, tokens: f64) -> Count {
     let blocks = architecture.n_layers;
     let mut count = Count::default();

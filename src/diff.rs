@@ -26,7 +26,7 @@ pub enum DiffError {
         /// The cause.
         source: io::Error,
     },
-    /// The file is something else.
+    /// The file is not a report.
     #[error("{}: expected a report of predict --format json, got {got}", path.display())]
     Format {
         /// The file.
@@ -117,7 +117,8 @@ pub struct Difference {
     pub change: f64,
     /// True if the change is a logarithm of a ratio.
     pub is_ratio: bool,
-    /// The size of the difference, comparable between quantities.
+    /// The absolute value of `change`; for means in units of the larger standard deviation of the site in both reports,
+    /// so that sizes of different quantities can be compared.
     pub size: f64,
 }
 
@@ -225,8 +226,8 @@ impl Site {
         }
     }
 
-    /// ln of the value. For variances the report itself holds it, so that it also exists for values beyond f64. `None`
-    /// if the value is zero or missing.
+    /// Returns ln of the value of a quantity; `None` if the value is zero or missing. Reports contain ln of variances,
+    /// so that these can be compared beyond the range of f64.
     fn ln(&self, quantity: Quantity) -> Option<f64> {
         let told = match quantity {
             Quantity::Variance => self.ln_variance,
@@ -245,7 +246,7 @@ impl Site {
     }
 }
 
-/// The texts of findings of a kind that the other verdict does not have.
+/// Returns the texts of the findings of `verdict` whose kinds do not occur in `other`.
 fn findings_without(verdict: &Verdict, other: &Verdict) -> Vec<String> {
     let kinds: Vec<&str> = other.findings.iter().map(|finding| finding.kind.as_str()).collect();
     let new = verdict.findings.iter().filter(|finding| !kinds.contains(&finding.kind.as_str()));

@@ -20,7 +20,7 @@ pub fn short(number: impl Into<Number>) -> String {
     }
 }
 
-/// Writes a share in percent: `4.1 %`, `23 %`.
+/// Writes a share in percent, such as `4.1 %` or `23 %`.
 pub fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent < 0.1 {

@@ -9,9 +9,9 @@ use crate::nearest::nearest;
 /// A published architecture.
 #[derive(Debug)]
 pub struct Preset {
-    /// Its name.
+    /// Name of the preset.
     pub name: &'static str,
-    /// Its file: a config in JSON, or an architecture in TOML.
+    /// Text of its file: a config in JSON, or an architecture in TOML.
     pub text: &'static str,
 }
 

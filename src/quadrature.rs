@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use gauss_quad::GaussLegendre;
 
-/// Nodes and weights on [−1, 1].
+/// Nodes and weights of a quadrature rule on [−1, 1].
 type Panel = LazyLock<Vec<(f64, f64)>>;
 
 static FINE: Panel = LazyLock::new(|| legendre(12));
@@ -18,7 +18,7 @@ fn legendre(nodes: usize) -> Vec<(f64, f64)> {
     GaussLegendre::new(nodes.try_into().expect("is not zero")).as_node_weight_pairs().to_vec()
 }
 
-/// Ends of panels in z, at places where the density bends.
+/// Ends of panels in z, at places where the normal density bends.
 const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 14.0];
 
 /// Ends of panels in x = shift + scale·z, at places where activations bend.

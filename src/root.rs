@@ -1,7 +1,7 @@
 //! Roots of increasing functions.
 
-/// The root of an increasing `f` in [`low`, `high`], or the end nearest to it. The method is regula falsi with the
-/// Illinois modification; the result is exact but for the last few digits.
+/// Returns the root of an increasing `f` in [`low`, `high`]; if there is none, the end where `f` is closest to zero.
+/// The method is regula falsi with the Illinois modification; the result is exact but for the last few digits.
 pub(crate) fn root<E>(low: f64, high: f64, mut f: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E> {
     /// The largest number of steps. After as many steps even bisection would have converged.
     const MOST_STEPS: usize = 100;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use sigprop_stack::{GradientSeed, Head, LearningRates, RowGroup, Stack, StackError, Stream, check};
+use sigprop_stack::{GradientSeed, Head, LearningRates, MapRole, RowGroup, Stack, StackError, Stream, check};
 
 use crate::report::SCHEMA_VERSION;
 
@@ -85,8 +85,8 @@ pub fn read_stack(path: &Path) -> Result<Stack, StackFileError> {
     if file.schema_version != SCHEMA_VERSION {
         return Err(StackFileError::Version { path: here(), got: file.schema_version });
     }
-    let StackFile { schema_version: _, name, streams, gradient, head, learning_rates, row_groups } = file;
-    let stack = Stack { name, streams, gradient, head, learning_rates, row_groups };
+    let StackFile { schema_version: _, name, streams, gradient, head, learning_rates, row_groups, roles } = file;
+    let stack = Stack { name, streams, gradient, head, learning_rates, row_groups, roles };
     check(&stack).map_err(|source| StackFileError::Stack { path: here(), source })?;
     Ok(stack)
 }
@@ -111,6 +111,8 @@ struct StackFile {
     learning_rates: BTreeMap<String, LearningRates>,
     #[serde(default)]
     row_groups: BTreeMap<String, Vec<RowGroup>>,
+    #[serde(default)]
+    roles: BTreeMap<String, MapRole>,
 }
 
 fn first_version() -> u32 {

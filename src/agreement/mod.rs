@@ -78,7 +78,8 @@ impl Compared {
         }
     }
 
-    /// The predicted value in the row of a site; `None` if the row does not have it, as for the gradient of a weight.
+    /// The predicted value in the row of a site; `None` if the row does not have it, or if the quantity belongs to
+    /// weights.
     pub fn value(self, row: &SiteRow) -> Option<Number> {
         match self {
             Self::Site(quantity) => row.value(quantity),
@@ -92,7 +93,8 @@ impl Compared {
         }
     }
 
-    /// The value in the row of a site, with its standard error; `None` if the row does not have it.
+    /// The value in the row of a site, with its standard error (NaN if the value is computed from others); `None` if
+    /// the row does not have it.
     fn cell(self, row: &SiteRow) -> Option<Cell> {
         if let Self::Site(quantity) = self {
             return row.get(quantity).copied();
@@ -128,7 +130,8 @@ impl Compared {
         matches!(self.scale(), Scale::Own)
     }
 
-    /// Returns true if the quantity belongs to the pooled numbers: variance and grad_variance together.
+    /// Returns true if the quantity is one of those that are also judged together, as one set: variance and
+    /// grad_variance.
     fn is_pooled(self) -> bool {
         matches!(self, Self::Site(Quantity::Variance | Quantity::GradVariance))
     }
@@ -140,9 +143,10 @@ enum Scale {
     Own,
     /// The standard deviation of the site.
     Std,
-    /// This other quantity of the site.
+    /// The value of this other quantity at the site.
     Of(Compared),
-    /// This other quantity of the site, a variance. With it the compared correlations are converted to covariances.
+    /// The value of this other quantity at the site, a variance. The compared correlations are multiplied by their own
+    /// variances first, so that covariances are compared.
     Covariance(Compared),
 }
 
@@ -225,8 +229,8 @@ pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -
     comparisons
 }
 
-/// Compares the observed cell `seen` of a site with the predicted row. `level` returns other observed quantities of the
-/// site, which serve as units.
+/// Compares the observed cell `seen` of a quantity with the predicted row of its site. `level` returns the observed
+/// cells of other quantities of the site, which serve as units.
 fn compare_site(
     predicted: &SiteRow,
     quantity: Compared,

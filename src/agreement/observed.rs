@@ -19,9 +19,9 @@ pub struct Observation {
     pub site: String,
     /// The observed quantity.
     pub quantity: Compared,
-    /// The number; its standard error is NaN where it is unknown.
+    /// The observed number; its standard error is NaN if it is unknown.
     pub cell: Cell,
-    /// Number of replicates, where it is known.
+    /// Number of replicates; `None` if it is unknown.
     pub replicates: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl ObservedError {
     }
 }
 
-/// Positions of the columns in a line. `before` are the columns that are required in addition to the usual ones.
+/// Indices of the columns in a line of the file. `before` are columns that are required in addition to the usual ones.
 struct Columns<const N: usize> {
     before: [usize; N],
     site: usize,
@@ -75,7 +75,8 @@ impl<const N: usize> Columns<N> {
         })
     }
 
-    /// Returns the `record` with its blank fields filled in from the record `above`; fields of numbers stay blank.
+    /// Returns the `record` with blank names and numbers of replicates filled in from the record `above`. Blank values
+    /// and standard errors stay blank.
     fn repeated(&self, record: &StringRecord, above: &StringRecord) -> StringRecord {
         let repeats = |place| {
             self.before.contains(&place)

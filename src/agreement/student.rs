@@ -18,14 +18,14 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::Comparison;
 
-/// The bounds that replace `k` normal standard errors, by number of replicates.
+/// The bounds on |z| that replace `k` standard errors of a normal distribution, by number of replicates.
 pub(crate) struct Bounds {
     k: f64,
     by_replicates: HashMap<usize, f64>,
 }
 
 impl Bounds {
-    /// Bounds that leave the same probability outside as `k` standard errors of a normal law.
+    /// Creates bounds on |z| that leave the same probability outside as `k` standard errors of a normal distribution.
     pub(crate) fn new(k: f64) -> Self {
         Self { k, by_replicates: HashMap::new() }
     }
@@ -36,7 +36,8 @@ impl Bounds {
         replicates.map_or(k, |count| *self.by_replicates.entry(count).or_insert_with(|| bound(k, count)))
     }
 
-    /// Returns true if the z-score of a comparison is below the bound; `None` if there is no z-score.
+    /// Returns true if |z| of a comparison is below the bound for its number of replicates; `None` if it has no
+    /// z-score.
     pub(crate) fn hold(&mut self, row: &Comparison) -> Option<bool> {
         let z = row.z?;
         Some(z.abs() < self.of(row.replicates))

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::{Bounds, Compared, Comparison};
 
-/// Normal standard errors below which a deviation counts as agreement within the sampling error.
+/// The |z| below which a deviation counts as agreement within the sampling error, for a normal distribution.
 pub(crate) const CLOSE: f64 = 2.0;
-/// The |relative error| and the number of normal standard errors above which a cell counts as off; it must exceed both.
-/// Chance does not produce such deviations in millions of cells.
+/// The |relative error| and the |z| (for a normal distribution) above which a cell counts as off; both must be
+/// exceeded. Chance does not produce such deviations in millions of cells.
 const OFF: (f64, f64) = (0.05, 5.0);
 
 /// Agreement of one quantity over the stream sites; numbers that do not exist are `None`.
@@ -25,8 +25,8 @@ pub struct Fit {
     pub p90: Option<f64>,
     /// 99th percentile of |relative error|, nearest rank.
     pub p99: Option<f64>,
-    /// Share of the z-scores below 2 standard errors. If replicates are few, the bound is instead the quantile of
-    /// Student's t that leaves the same probability outside.
+    /// Share of the cells with |z| < 2. If replicates are few, the bound is instead the quantile of Student's t that
+    /// leaves the same probability outside.
     pub share_z_below_2: Option<f64>,
     /// Number of cells with a |relative error| above 5 % and |z| above 5. If replicates are few, a quantile of
     /// Student's t replaces the 5.

@@ -7,8 +7,8 @@ use super::{
     Positions, QkNorm, Stem, TensorInit,
 };
 
-/// Largest size of anything but depth: products of three still fit in 64 bits with room to spare,
-/// and the probabilities of as many ids are summed in under a second.
+/// Largest value of any size except the depth. Products of three sizes still fit easily in 64 bits, and the
+/// probabilities of this many ids are summed in under a second.
 const MAX_SIZE: usize = 1 << 20;
 /// Largest depth; a block takes a few kilobytes.
 const MAX_LAYERS: usize = 100_000;
@@ -18,7 +18,7 @@ const POSITIVE: RangeInclusive<f64> = f64::MIN_POSITIVE..=f64::MAX;
 const FINITE: RangeInclusive<f64> = f64::MIN..=f64::MAX;
 
 impl Architecture {
-    /// Checks all fields; a decoder is checked by itself elsewhere.
+    /// Checks all fields, except those of a decoder, which is checked as an architecture of its own.
     pub(super) fn check(&self) -> Result<(), ArchitectureError> {
         self.check_sizes()?;
         self.check_numbers()?;
@@ -320,7 +320,8 @@ impl Architecture {
     }
 }
 
-/// Returns the error of the first of these fields that contradicts another one.
+/// Returns the error of the first field that contradicts another one. Each of the `contradictions` has the name of a
+/// field, true if it contradicts, and in words the expected and the present state.
 fn first<const N: usize>(
     contradictions: [(&'static str, bool, &'static str, &'static str); N],
 ) -> Result<(), ArchitectureError> {

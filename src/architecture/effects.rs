@@ -13,7 +13,8 @@ pub struct ModelFile {
     keys: BTreeSet<String>,
 }
 
-/// A key, a flag that is true if the key is idle in this network, and the values of other keys with which it acts.
+/// A key of a MODEL file; true if it is idle (changes nothing) in the network at hand; and the values of other keys
+/// with which it has an effect.
 type Rule = (&'static str, bool, &'static str);
 
 impl ModelFile {
@@ -22,8 +23,8 @@ impl ModelFile {
         Ok(Self { architecture: Architecture::from_file_text(text, format)?, keys: super::file::keys(text, format)? })
     }
 
-    /// Refuses a key of the file that acts neither in the network of the file nor in `used`, the network after flags
-    /// have replaced fields.
+    /// Returns an error if a key of the file has no effect, neither in the network of the file nor in `used`, the
+    /// network after flags have replaced fields.
     ///
     /// ```
     /// use sigprop::architecture::{Architecture, Format, ModelFile, Positions};
@@ -46,7 +47,8 @@ impl ModelFile {
         }
     }
 
-    /// The keys of the file that are idle in a network, with the values of other keys that they need.
+    /// Returns the keys of the file that have no effect in `network`, each with the values of other keys with which it
+    /// has one.
     fn idle(&self, network: &Architecture) -> Result<Vec<(String, &'static str)>, ArchitectureError> {
         let resolved = network.resolved()?;
         let scheme = network.scheme.as_deref();
@@ -57,7 +59,8 @@ impl ModelFile {
         Ok(idle)
     }
 
-    /// The idle keys of an encoder, or of a decoder.
+    /// Returns the keys of the file that have no effect on one side of the network (the encoder, or the decoder), as
+    /// [`Self::idle`] does. `prefix` is put before their names.
     fn idle_side(
         &self,
         side: &Architecture,
@@ -83,7 +86,7 @@ impl ModelFile {
     }
 }
 
-/// The condition of keys that act only in a Transformer.
+/// The value of another key with which keys of Transformers have an effect.
 const ENCODER: &str = "kind = \"encoder\"";
 
 fn attention(side: &Architecture) -> Vec<Rule> {

@@ -3,15 +3,15 @@
 /// A kind of caveat.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CaveatKind {
-    /// Its name in JSON and CSV; stable.
+    /// Name of the kind in JSON and CSV, which does not change between releases.
     pub name: &'static str,
     /// The numbers that are less certain.
     pub quantity: &'static str,
-    /// The quantity that its size measures; empty if it has none.
+    /// The quantity of [`Condition::size`](super::Condition::size); empty if caveats of this kind have no size.
     pub size: &'static str,
-    /// When it applies.
+    /// The condition under which the caveat applies.
     pub about: &'static str,
-    /// Advice.
+    /// Advice to the user.
     pub advice: &'static str,
 }
 

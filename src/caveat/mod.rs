@@ -1,4 +1,5 @@
-//! Caveats: where a rule is used outside the range it was derived for, or a prediction is not quite of the network that was asked for.
+//! Caveats: where a rule is used outside the range it was derived for, or a prediction is not quite of the network that
+//! was asked for.
 
 mod kind;
 
@@ -41,50 +42,58 @@ impl Caveat {
     }
 }
 
-/// A condition with its size.
+/// The condition of a caveat, with the numbers that describe it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Condition {
-    /// E s² of the scores of an attention.
+    /// The scores s of an attention have a large variance; the number is E s².
     SharpAttention(f64),
-    /// The score variance of the common part of neighbouring keys.
+    /// Scores vary by the common part of neighbouring keys; the number is the score variance of this part.
     SmoothScores(f64),
-    /// E x/√(E x²) of the input of an activation.
+    /// The input x of an activation has a mean; the number is |E x|/√(E x²).
     MeanAtActivation(f64),
-    /// Variance v of ln |y|² by the mask of one branch: to first order E 1/|y|², which gradients go with, is larger by a share v.
+    /// Dropped branches are averaged. The number is the variance v of ln |y|² by the mask of one branch, where y is the
+    /// stream after it. To first order E 1/|y|², to which gradients are proportional, is larger by a share v.
     AveragedBranches(f64),
-    /// The number of networks that an average needs.
+    /// Few sequences have most of the gradients; the number is the number of networks that an average over networks
+    /// needs.
     RareSequences(f64),
-    /// Standard deviation s of ln |x|² between networks: of Gaussian logarithms, second order leaves s⁴/8 of E |x|² out.
+    /// Signals x fluctuate strongly between networks; the number is the standard deviation s of ln |x|². If ln |x|² is
+    /// Gaussian, an expansion to second order leaves out a share s⁴/8 of E |x|².
     SecondOrder(f64),
-    /// This standard deviation where no expansion holds.
+    /// Signals fluctuate too much for an expansion; the number is the standard deviation of ln |x|² between networks.
     InfiniteWidth(f64),
-    /// Positions that are followed, of how many, and by how much fewer of them change numbers.
+    /// Too few positions are followed. The numbers are the followed positions, all positions of a sequence, and the
+    /// largest difference from the prediction with the next coarser grading.
     CoarsePositions(usize, usize, f64),
-    /// Sequences of a text that stand for all, and how many it has.
+    /// Only some sequences of a text are read. The numbers are the sequences that are read, and all sequences of the
+    /// text.
     SampledText(usize, usize),
-    /// Share of the softmax that the token just read has.
+    /// The softmax of the head is concentrated on the id of the input token; the number is the share of this id.
     TokenJustRead(f64),
-    /// Why a scheme is not meant for the network.
+    /// The scheme is not meant for the network, for the given reason.
     Scheme(String),
-    /// Which scale of the scheme the model does not have.
+    /// The scheme has a scale that the model does not have. The text describes it.
     SchemeScale(String),
-    /// Which part of a config is not followed.
+    /// A part of a config is not followed. The text describes it.
     Config(String),
-    /// Weights of a checkpoint that depend on each other.
+    /// Weights of a checkpoint are equal or correlated.
     DependentWeights,
-    /// Kurtosis of weights, and excess kurtosis of their outputs.
+    /// Weights have heavy tails. The numbers are their kurtosis, and the excess kurtosis of the outputs of their map.
     HeavyTails(f64, f64),
-    /// Type of entries that are not read.
+    /// Entries of a tensor have this type, which is not read.
     UnreadType(String),
-    /// √(E w²) of a tensor that the network has no place for.
+    /// The checkpoint has a tensor w that is no parameter of the network; the number is √(E w²).
     NoPlace(f64),
-    /// Share of the second moment that is the squared mean of the entries.
+    /// The entries of a weight have a mean; the number is the relative change of the prediction that the mean may
+    /// cause.
     MeanOfWeights(f64),
-    /// How many features carry the gradient.
+    /// The gains of norms vary strongly between features; the number is the number of features that carry the gradient.
     UnevenGains(f64),
-    /// The largest standard deviation of rows over the smallest that is not zero.
+    /// The rows of a tensor differ in size; the number is the ratio of their largest to their smallest standard
+    /// deviation, rows of zeros left out.
     UnevenRows(f64),
-    /// How many sites use a tensor, and the share by which second moments may be larger.
+    /// Several sites use one tensor. The numbers are how many use it, and the share by which second moments may be
+    /// larger.
     SharedTensor(usize, f64),
 }
 
@@ -116,7 +125,8 @@ impl Condition {
         }
     }
 
-    /// How far the network is outside the range; [`CaveatKind::size`] says in which quantity.
+    /// The size of the deviation from the range, in the quantity of [`CaveatKind::size`]; `None` if the kind has no
+    /// size.
     pub fn size(&self) -> Option<f64> {
         match self {
             &(Self::SharpAttention(size)

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 
 use super::{CheckpointError, Dtype, Entry, float8};
 
-/// The number of entries of a piece, unless one row has more.
+/// The number of entries of a piece of a tensor, unless a single row has more.
 const PIECE: usize = 1 << 17;
 /// The number of entries of the longest row that is read in one piece.
 pub(crate) const LONGEST_ROW: usize = 1 << 22;
@@ -37,8 +37,8 @@ impl Entry {
         [rows, self.shape.iter().skip(1).product()]
     }
 
-    /// Passes all entries to `each` in pieces of whole rows. Entries are multiplied by their scales, and the product of
-    /// an adapter is added, where there are any. Only rows of more than 4 Mi entries are cut.
+    /// Passes all entries to `each` in pieces of whole rows; only rows of more than 4 Mi entries are cut. Quantised
+    /// entries are multiplied by their scales, and the product of an adapter is added if there is one.
     ///
     /// # Panics
     ///

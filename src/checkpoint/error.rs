@@ -24,7 +24,7 @@ pub enum CheckpointError {
         /// The value that was found.
         got: String,
     },
-    /// The file has a format, or is quantised by a method, that is not read.
+    /// The file has a format, or a method of quantisation, that this program does not read.
     #[error("{}: expected safetensors of floats, got {got}; {advice}", path.display())]
     Foreign {
         /// The file or folder.

@@ -11,7 +11,7 @@ const GGUF: &str =
 const POINTER: &str = "fetch the file with git lfs pull";
 const OTHER: &str = "load the model with its library and save it with save_pretrained(TARGET, safe_serialization=True)";
 
-/// A format that is recognised.
+/// A format of checkpoints that is recognised but not read.
 struct Format {
     /// The name in error messages.
     name: &'static str,

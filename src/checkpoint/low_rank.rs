@@ -11,12 +11,12 @@
 
 use super::{Checkpoint, CheckpointError, Entry};
 
-/// A product that is added to a tensor.
+/// A product c B A of two matrices of low rank r that is added to a tensor W.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRank {
-    /// A, [r, in].
+    /// The matrix A, of shape [r, in].
     pub a: Entry,
-    /// B, [out, r].
+    /// The matrix B, of shape [out, r].
     pub b: Entry,
     /// The factor c.
     pub scaling: f64,

@@ -46,9 +46,9 @@ pub struct Entry {
     pub shape: Vec<usize>,
     /// The offset of its data in the file, in bytes.
     offset: u64,
-    /// Scales of its entries; `None` without quantisation.
+    /// Scales by which its entries are multiplied; `None` without quantisation.
     scales: Option<Box<Scales>>,
-    /// A product that is added to it; `None` without an adapter.
+    /// A product that is added to its entries; `None` without an adapter.
     added: Option<Box<LowRank>>,
 }
 
@@ -59,7 +59,7 @@ pub struct Checkpoint {
     pub entries: Vec<Entry>,
     /// The file that was opened, or the index of several.
     pub path: PathBuf,
-    /// An index in the same folder that was not read, if there is one.
+    /// An index in the same folder that was not read; `None` if there is none.
     pub other: Option<PathBuf>,
 }
 

@@ -32,7 +32,7 @@ const ACTIVATIONS: [&str; 7] =
 /// The block size of most quantised checkpoints.
 const USUAL_BLOCK: usize = 128;
 
-/// Scales of the blocks of a tensor.
+/// The scales of a quantised tensor. Each scale multiplies one block of entries.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scales {
     /// The tensor that holds the scales.
@@ -50,7 +50,8 @@ struct Method {
     marks: &'static [&'static str],
 }
 
-/// The methods that are recognised; the first match counts. AWQ has the names of GPTQ without `g_idx`.
+/// The quantisation methods that are recognised; the first match counts. Names of AWQ tensors are those of GPTQ without
+/// `g_idx`.
 const METHODS: [Method; 7] = [
     Method { name: "bitsandbytes (4 bits)", marks: &[".quant_state.bitsandbytes__"] },
     Method { name: "bitsandbytes (8 bits)", marks: &[".SCB"] },
@@ -61,7 +62,7 @@ const METHODS: [Method; 7] = [
     Method { name: "MXFP4", marks: &["_proj_blocks"] },
 ];
 
-/// Removes scales from the tensors and attaches them to the tensors that they scale.
+/// Removes the tensors that hold scales, and attaches them to the tensors that they scale.
 pub(super) fn with_scales(path: &Path, entries: Vec<Entry>) -> Result<Vec<Entry>, CheckpointError> {
     refuse_packed(path, &entries)?;
     if !entries.iter().any(|entry| entry.dtype.is_eight_bits()) {
@@ -85,7 +86,7 @@ pub(super) fn with_scales(path: &Path, entries: Vec<Entry>) -> Result<Vec<Entry>
     Ok(rest)
 }
 
-/// Returns an error for methods whose tensors hold codes of weights.
+/// Returns an error if the tensors hold packed codes in place of weights, as some quantisation methods store them.
 fn refuse_packed(path: &Path, entries: &[Entry]) -> Result<(), CheckpointError> {
     let marked = |method: &'static Method| {
         let has = |entry: &&Entry| method.marks.iter().any(|mark| entry.name.contains(mark));
@@ -109,7 +110,7 @@ fn quantization(path: &Path) -> Option<Value> {
     config.get_mut("quantization_config").map(Value::take)
 }
 
-/// Returns the sides of a block from the config, the last axis last.
+/// Returns the sizes of a block from the config, one per axis, the last axis last; `None` if the config has none.
 fn block_of_config(path: &Path) -> Option<Vec<usize>> {
     let config = quantization(path)?;
     config["weight_block_size"].as_array()?.iter().map(|side| usize::try_from(side.as_u64()?).ok()).collect()

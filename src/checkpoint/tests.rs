@@ -40,7 +40,7 @@ fn opened(bytes: &[u8]) -> Result<Checkpoint, CheckpointError> {
     Checkpoint::open(&written(&folder, "model.safetensors", bytes))
 }
 
-/// Returns the error message for a file that must be refused, after the name of the file.
+/// Returns the error message for a file that must be refused, without the name of the file at its start.
 fn message(bytes: &[u8]) -> String {
     let message = opened(bytes).expect_err("no checkpoint").to_string();
     let (path, rest) = message.split_once("model.safetensors: ").unwrap_or_else(|| panic!("no file in {message}"));

@@ -23,29 +23,29 @@ use super::{Caller, Invocation, prose::write_indented};
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
-    /// On a terminal.
+    /// Colour on a terminal only.
     Auto,
     Always,
     Never,
 }
 
-/// How much to say.
+/// The amount of text that a command writes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Loudness {
     /// Only data and errors.
     Quiet,
     Normal,
-    /// Details of the run, too.
+    /// Also the details of the run.
     Verbose,
 }
 
-/// How to talk to whoever runs the command.
+/// Writes data, messages and progress to the user who runs the command, or to the program that runs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Console<'a> {
     loudness: Loudness,
     color: ColorChoice,
     invocation: &'a Invocation,
-    /// The program that runs the command, which takes the output; `None` for a user.
+    /// The program that runs the command and receives its output; `None` if a user runs it.
     caller: Option<&'a Caller>,
 }
 
@@ -64,12 +64,12 @@ impl<'a> Console<'a> {
         Self { caller: Some(caller), ..self }
     }
 
-    /// The program that runs the command, if one does.
+    /// Returns the program that runs the command; `None` if a user runs it.
     pub(crate) fn caller(self) -> Option<&'a Caller> {
         self.caller
     }
 
-    /// Writes data to a file, or to standard output for none and for `-`.
+    /// Writes data to the file `path`, or to standard output if `path` is `None` or `-`.
     pub(crate) fn emit(
         self,
         path: Option<&PathBuf>,
@@ -93,7 +93,7 @@ impl<'a> Console<'a> {
         self.invocation
     }
 
-    /// Reports settings from elsewhere than the command line.
+    /// Reports the settings that come from the environment or a settings file, and the settings that were ignored.
     pub(crate) fn tell_settings(self) {
         let Invocation { settings, notes, details, .. } = self.invocation;
         for text in settings {
@@ -107,17 +107,17 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Always said.
+    /// Writes an error message, even with -q.
     pub(crate) fn error(self, text: &str) {
         self.say(AnsiColor::Red.on_default().bold(), "error", text);
     }
 
-    /// Why a gate failed; always said.
+    /// Reports why a gate failed, even with -q. A gate is a limit that sets the exit status.
     pub(crate) fn failed(self, text: &str) {
         self.say(AnsiColor::Red.on_default().bold(), "failed", text);
     }
 
-    /// Information for the user, unless quiet.
+    /// Writes a note for the user, except with -q.
     pub(crate) fn note(self, text: &str) {
         if !self.is_quiet() {
             self.say(AnsiColor::Cyan.on_default(), "note", text);
@@ -129,14 +129,14 @@ impl<'a> Console<'a> {
         self.loudness == Loudness::Verbose
     }
 
-    /// Details that `-v` shows.
+    /// Writes a detail of the run if -v is given.
     pub(crate) fn detail(self, text: &str) {
         if self.is_verbose() {
             self.say(AnsiColor::BrightBlack.on_default(), "info", text);
         }
     }
 
-    /// Something whole, unless quiet.
+    /// Calls `write` with standard error and its colours, except with -q.
     pub(crate) fn tell(self, write: impl FnOnce(&mut dyn Write, Paint) -> io::Result<()>) {
         if !self.is_quiet() {
             // Nobody is left to hear that stderr is closed.
@@ -144,7 +144,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// A progress bar, on a terminal unless quiet, of a run that has `done` part of its work before.
+    /// Returns a progress bar for `length` pieces of work, of which `done` were finished earlier. It is hidden with -q.
     pub(crate) fn progress(self, template: &str, length: usize, done: usize) -> ProgressBar {
         let bar = self.bar(template, ProgressBar::new(length as u64)).with_position(done as u64);
         bar.reset_eta();
@@ -171,7 +171,7 @@ impl<'a> Console<'a> {
         bar
     }
 
-    /// How to colour text that goes to `stream`.
+    /// Returns true, as a [`Paint`], if text that is written to `stream` is coloured.
     pub(crate) fn paint(self, stream: &impl IsTerminal) -> Paint {
         Paint(match self.color {
             ColorChoice::Always => true,
@@ -203,7 +203,7 @@ impl Paint {
     }
 }
 
-/// The verdict in plain words, one sentence a line.
+/// Writes the verdict in plain words, one sentence per line.
 pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
     let worst = verdict.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Fine);
     let headline = paint.text(style(worst).bold(), &verdict.headline);

@@ -61,7 +61,8 @@ impl CurveArguments {
     }
 }
 
-/// Returns true if the locale is UTF-8. The first of its variables that is set decides.
+/// Returns true if the locale is UTF-8. The locale is the first of the variables LC_ALL, LC_CTYPE and LANG that is not
+/// empty.
 fn is_utf8() -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env::var(name).ok().filter(|v| !v.is_empty()));

@@ -123,9 +123,9 @@ impl AverageArguments {
 /// A network without weights.
 pub(crate) struct Described {
     pub(crate) setting: Setting,
-    /// Where the network is not exactly as asked for.
+    /// The ways in which the network differs from the one that was asked for.
     pub(crate) caveats: Vec<Caveat>,
-    /// The names of its parameters in a checkpoint.
+    /// The names of the parameters of the network in a checkpoint.
     pub(crate) names: Names,
 }
 
@@ -140,7 +140,7 @@ impl Described {
     }
 }
 
-/// Returns the settings that decide the predictions of a network, apart from its scheme.
+/// Returns the settings that determine the predictions of a network, apart from its scheme.
 pub(super) fn identity(setting: &Setting) -> Identity {
     let Setting { architecture, input, run, options } = setting;
     let Run { train, grad_correlation, decoder_input, loss_at } = run;

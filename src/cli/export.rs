@@ -33,9 +33,9 @@ impl Kind {
     }
 }
 
-/// Writes the initialisation of every parameter of a network into files, of the kinds that their extensions give. A
-/// checkpoint is the first network that `sigprop validate` samples with this seed. `names` is a file with the user's
-/// own names.
+/// Writes the initialisation of every parameter of a network into files; the extension of a path gives the kind of the
+/// file. A checkpoint holds the first network that `sigprop validate` samples with this seed. `names` is a file with
+/// the user's own names of parameters.
 pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>, seed: u64) -> anyhow::Result<()> {
     let kinds = paths.iter().map(|path| Kind::of(path)).collect::<anyhow::Result<Vec<_>>>()?;
     if paths.is_empty() {

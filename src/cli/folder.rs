@@ -13,7 +13,7 @@ use sigprop_validate::{Identity, Journal, Progress, Shard};
 
 use super::{Outcome, console::Console};
 
-/// The folder of a report and of the journal of its run, or of a journal alone.
+/// The folder that holds a report and the journal of its run, or a journal alone.
 #[derive(Clone, Copy)]
 pub(super) struct ReportFolder<'a> {
     pub(super) path: &'a Path,
@@ -45,8 +45,8 @@ impl ReportFolder<'_> {
         Ok(journal)
     }
 
-    /// Runs a shard: `complete` adds its records to a journal of its own. Reports how many records, called `what`, are
-    /// done.
+    /// Runs a shard. `complete` adds the records of the shard to its journal, whose name begins with `name`. A note
+    /// reports how many records are done; `what` is the word for them.
     pub(super) fn run_shard<Record: Serialize + DeserializeOwned>(
         self,
         (name, what): (&str, &str),

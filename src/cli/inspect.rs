@@ -118,11 +118,11 @@ struct Expected {
     architecture: Architecture,
     names: Names,
     scheme: String,
-    /// The network as the scheme draws it.
+    /// The network with weights initialised by the scheme.
     stack: Stack,
     /// The network of the config, with the model's own factors in the forward pass.
     model: Stack,
-    /// Where the network is not exactly as the config says.
+    /// The ways in which the network differs from the one that the config describes.
     caveats: Vec<Caveat>,
 }
 
@@ -130,9 +130,9 @@ struct Expected {
 struct Measured {
     stack: Stack,
     prediction: Prediction,
-    /// The loss under the head, if the model has one.
+    /// The loss with the output head; `None` if the model has no head.
     loss: Option<Loss>,
-    /// Parts of the checkpoint that the stack leaves out.
+    /// Parts of the checkpoint that are not in the network of the measured weights.
     omissions: Vec<Omission>,
     verdict: Verdict,
     cost: Cost,
@@ -141,13 +141,13 @@ struct Measured {
 /// A checkpoint compared with the network that it should be.
 struct Compared<'a> {
     inspection: &'a Inspection,
-    /// `None` if nothing says which network it should be.
+    /// The network that the checkpoint should be; `None` if no config or flag describes it.
     expected: Option<&'a Expected>,
-    /// Facts that are not findings, a sentence each.
+    /// Facts about the checkpoint that are not problems, one sentence each.
     notes: Vec<String>,
     findings: Vec<Finding>,
     closest: Vec<Resemblance>,
-    /// `None` if nothing can be predicted.
+    /// The network with the measured weights and its prediction; `None` if nothing can be predicted.
     measured: Option<Measured>,
     /// The reason why nothing is predicted; `None` if there is a prediction.
     unpredicted: Option<String>,
@@ -191,7 +191,8 @@ impl Arguments {
         Ok(self.gate.outcome(&compared, console))
     }
 
-    /// Returns the description of the network: --config, else the config.json next to the checkpoint.
+    /// Returns the description of the network: the value of --config, else the config.json next to the checkpoint;
+    /// `None` without either.
     fn model(&self) -> Option<String> {
         let beside = || {
             let folder =
@@ -325,7 +326,7 @@ impl Expected {
 }
 
 impl<'a> Compared<'a> {
-    /// Returns the result for a checkpoint that nothing can be compared with.
+    /// Returns the result for a checkpoint without a network to compare it with; `reason` says why there is none.
     fn alone(inspection: &'a Inspection, subject: Subject, reason: String) -> Self {
         let Subject { adapter, mut notes, .. } = subject;
         let findings = match &adapter {

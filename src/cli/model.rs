@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{
     Caveat,
     architecture::{Architecture, Head},
-    assemble::{Assembled, set_head},
+    assemble::{Assembled, initialise, set_head},
     cost::Cost,
     huggingface::Names,
     predict::Theory,
@@ -35,7 +35,8 @@ pub(crate) struct ModelArguments {
     #[command(flatten)]
     scheme: SchemeArguments,
 
-    /// Read the whole network from a dumped stack; `-` is standard input.
+    /// Read the whole network from a dumped stack; `-` is standard input. With --scheme it is initialised anew, if the
+    /// file has the roles of its maps.
     #[arg(long, value_name = "FILE", help_heading = "Stack files")]
     stack: Option<PathBuf>,
 
@@ -45,10 +46,11 @@ pub(crate) struct ModelArguments {
     dump_stack: Option<PathBuf>,
 }
 
-/// Makes the arguments that describe a network conflict with --stack: a stack file holds the whole network.
+/// Makes the arguments that describe a network conflict with --stack: a stack file holds the whole network. A scheme
+/// can initialise it anew.
 fn apart_from_stack(argument: Arg) -> Arg {
     let heading = argument.get_help_heading();
-    if argument.get_id() == "model" || matches!(heading, Some("Shape" | "Initialisation" | "Input")) {
+    if argument.get_id() == "model" || matches!(heading, Some("Shape" | "Input")) {
         argument.conflicts_with("stack")
     } else {
         argument
@@ -84,7 +86,7 @@ pub(crate) struct Network {
     pub(crate) names: Names,
     /// The architecture and scheme that it was assembled from; `None` if it was read from a stack file.
     described: Option<(Architecture, Scheme)>,
-    /// The scheme as the user named it, with the release of a library; `None` for a stack file.
+    /// The scheme as the user named it, with the release of a library; `None` for a stack file without one.
     scheme: Option<String>,
 }
 
@@ -133,9 +135,15 @@ impl ModelArguments {
             if let Some(correlation) = self.description.grad_correlation {
                 stack.gradient.correlation = correlation;
             }
+            let scheme = self.scheme.given().map(|flag| self.scheme.for_stack(flag, &stack)).transpose()?;
+            let caveats = match &scheme {
+                Some(scheme) => initialise(&mut stack, scheme, theory)?,
+                None => Vec::new(),
+            };
             let cost = Cost::of(&stack, None)?;
             let names = Names::own(&Architecture::default());
-            return Ok(Network { stack, caveats: Vec::new(), cost, names, described: None, scheme: None });
+            let scheme = scheme.as_ref().map(Scheme::to_string);
+            return Ok(Network { stack, caveats, cost, names, described: None, scheme });
         }
         let mut described = self.description.setting(self.scheme.text())?;
         described.setting.options.theory = theory;
@@ -181,6 +189,17 @@ impl SchemeArguments {
     /// Returns the text of `--scheme`.
     pub(crate) fn text(&self) -> Option<&str> {
         self.scheme.as_deref()
+    }
+
+    /// Returns the scheme that initialises a stack file anew.
+    fn for_stack(&self, flag: &str, stack: &Stack) -> anyhow::Result<Scheme> {
+        if stack.roles.is_empty() {
+            bail!(
+                "{flag}: expected a stack file with the key \"roles\", got one without; leave the flag out for the \
+                 distributions of the file, or add the roles of its maps (docs/formats.md)"
+            );
+        }
+        self.scheme(None)
     }
 
     /// Returns the first of its flags that is given.

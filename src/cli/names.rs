@@ -13,7 +13,7 @@ use sigprop_stack::Parameter;
 
 use super::hint::did_you_mean;
 
-/// Returns `names` with the lines of a file, if there is one.
+/// Returns `names`, with the names that the lines of `file` define, if there is a file.
 pub(crate) fn with_file(
     names: &Names,
     file: Option<&Path>,
@@ -25,8 +25,8 @@ pub(crate) fn with_file(
     names.with_rules(&text, architecture, parameters).with_context(|| format!("--names {}", path.display()))
 }
 
-/// Returns the names that most tensors of a checkpoint have, with the lines of a file. Every line must name one of its
-/// tensors.
+/// Returns the convention of names that fits most tensors of the checkpoint, with the names that the lines of `file`
+/// define. Every line must name a tensor of the checkpoint.
 pub(crate) fn of_checkpoint(
     names: &Names,
     file: Option<&Path>,

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
-/// Writes `head`, which takes `indent` columns, and `text`, which is broken between words and indented by as much.
+/// Writes `head`, which fills the first `indent` columns, then `text`. Lines break between words, and the later lines
+/// are indented by `indent` columns.
 pub(crate) fn write_indented(head: &str, indent: usize, text: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{head}")?;
     let mut column = indent;

@@ -157,7 +157,7 @@ fn write_recommendation(recommendation: &Recommendation, paint: Paint, out: &mut
     write_verdict(&summary.verdict, paint, out)
 }
 
-/// Reports the demands that give way. Returns the outcome.
+/// Reports the demands that the recommended network does not meet. Returns the outcome of the command.
 fn gate(recommendation: &Recommendation, console: Console) -> Outcome {
     for outcome in recommendation.outcomes.iter().filter(|outcome| !outcome.is_met()) {
         let reached = outcome.reached.map_or("none".to_owned(), short);

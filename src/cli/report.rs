@@ -39,8 +39,8 @@ impl ReportArguments {
         self.report.as_deref().map_or(Ok(()), claim_file)
     }
 
-    /// Writes the report, if it is asked for, of the networks with this title, drawn from this seed. `summary` writes
-    /// the lines that the command prints below its table, `write` the whole report.
+    /// Writes the report, if --report is given. `title` describes the network, and `seed` is the seed of its samples.
+    /// `summary` writes the lines that the command prints below its table, and `write` writes the whole report.
     pub(crate) fn write(
         &self,
         invocation: &Invocation,

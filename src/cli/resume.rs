@@ -44,14 +44,14 @@ pub(crate) struct ResumeArguments {
 
 /// The networks to predict.
 pub(super) struct Items {
-    /// The name of the items, in the plural.
+    /// The word for the items in messages, in the plural: `schemes` or `cells`.
     pub(super) what: &'static str,
     pub(super) count: usize,
-    /// The settings that decide the result.
+    /// The settings that determine the result of the run.
     pub(super) run: Identity,
 }
 
-/// The prediction of an item, or the reason why its network does not exist. The outer error means that no item has a
+/// The prediction of an item, or the reason why this item has no network. The outer error means that no item has a
 /// network.
 type Predicted<Record> = Result<Result<Record, SchemeError>, AssembleError>;
 

@@ -44,7 +44,7 @@ impl From<SamplerChoice> for Sampling {
     }
 }
 
-/// Returns the bytes that programs may still take, as Linux reports; `None` on other systems.
+/// Returns the number of bytes of free memory, as Linux reports it; `None` on other systems.
 pub(super) fn free_memory() -> Option<f64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

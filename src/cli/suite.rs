@@ -82,7 +82,7 @@ pub(crate) struct SuiteRun<'a> {
     pub(crate) output: Option<ReportFolder<'a>>,
     /// The part of the cases to sample; `None` for all.
     pub(crate) shard: Option<Shard>,
-    /// The limit on 99th percentiles.
+    /// The largest allowed 99th percentile of the errors of a line; `None` for no limit.
     pub(crate) max_error: Option<f64>,
 }
 
@@ -139,7 +139,7 @@ impl SuiteRun<'_> {
         Ok(cases)
     }
 
-    /// Returns the settings that decide the measurements.
+    /// Returns the settings that determine the measurements.
     fn identity(&self) -> Identity {
         vec![
             ("suite", self.choice.name().to_owned()),
@@ -150,7 +150,7 @@ impl SuiteRun<'_> {
         ]
     }
 
-    /// Reads earlier runs and compares them with the current predictions.
+    /// Reads the results of earlier runs from their files and compares them with the current predictions.
     fn earlier(&self, cases: &[Case], predicted: &[Predicted]) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
         let (mut names, mut runs): (Vec<String>, Vec<Run>) = (Vec::new(), Vec::new());
         for path in self.observed {
@@ -172,7 +172,7 @@ impl SuiteRun<'_> {
         Ok((SuiteRuns::Files { observed: names }, runs))
     }
 
-    /// Writes the report, if there is a folder for it.
+    /// Writes the report into `folder`, if there is one.
     fn keep(
         &self,
         folder: Option<&Path>,
@@ -212,7 +212,7 @@ impl SuiteRun<'_> {
     }
 }
 
-/// Returns the number of cases that a run has.
+/// Returns the number of cases of which the run has observations.
 fn count(Run(cells): &Run) -> usize {
     cells.iter().filter(|rows| !rows.is_empty()).count()
 }

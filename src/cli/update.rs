@@ -44,7 +44,7 @@ impl From<OptimizerChoice> for Optimizer {
 }
 
 impl UpdateArguments {
-    /// Returns true if changes of the outputs of linear maps are to be predicted.
+    /// Returns true if the step is to be reported, so that the changes of the outputs of linear maps must be predicted.
     pub(crate) fn moves_outputs(&self) -> bool {
         self.first_update.is_some()
     }

@@ -3,8 +3,8 @@
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::schemes::{SCHEMES, Scheme};
 
-/// Families of schemes. A comment before each gives the quantity that determines the scale of its weights. Members are
-/// in order of preference.
+/// Families of schemes, each with its members in order of preference. The comment before a family names the quantity
+/// that determines the scale of its weights.
 const FAMILIES: &[&[&str]] = &[
     // The distributions that a config sets.
     &["hf"],

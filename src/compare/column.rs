@@ -15,11 +15,11 @@ pub enum Column {
     Scheme,
     ForwardPerBlock,
     Forward,
-    /// Standard deviation of ln variance after the last block, over initialisations.
+    /// Standard deviation, over initialisations, of ln of the variance after the last block.
     ForwardStd,
     BackwardPerBlock,
     Backward,
-    /// Standard deviation of ln gradient variance at the input, over initialisations.
+    /// Standard deviation, over initialisations, of ln of the gradient variance at the input.
     BackwardStd,
     TokenCorrelation,
     ScoreStd,
@@ -158,7 +158,8 @@ pub fn sort(candidates: &mut [Candidate], column: Column) {
     });
 }
 
-/// The numbers of failures, warnings and notices; larger than any other if the scheme is not defined.
+/// The numbers of failures, warnings and notices of a candidate, by which verdicts are sorted. If the scheme is not
+/// defined, they are the largest possible.
 fn badness(candidate: &Candidate) -> [usize; 3] {
     let Ok(summary) = &candidate.outcome else { return [usize::MAX, 0, 0] };
     let count = |severity| summary.verdict.findings.iter().filter(|finding| finding.severity == severity).count();

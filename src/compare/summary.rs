@@ -47,10 +47,10 @@ impl Growth {
     }
 }
 
-/// The tensor with the largest gradient norm.
+/// The tensor with the largest gradient norm of a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorstTensor {
-    /// Its name.
+    /// Name of the tensor.
     pub tensor: String,
     /// ln of the ratio of its gradient norm to the median over all tensors with a gradient.
     pub ln_ratio: f64,
@@ -61,13 +61,13 @@ pub struct WorstTensor {
 pub struct Summary {
     /// Growth of the variance of the stream.
     pub forward: Growth,
-    /// Growth of the variance of the gradient, from the end of the stream to its input.
+    /// Growth of the variance of the gradient, backward from the end of the stream to its input.
     pub backward: Growth,
-    /// Fluctuations between initialisations: the standard deviation of ln variance after the last block, and that of ln
-    /// gradient variance at the input.
+    /// Fluctuations between initialisations: the standard deviation of ln of the variance after the last block, and of
+    /// ln of the gradient variance at the input. `None` if it is not predicted.
     pub stds: [Option<f64>; 2],
-    /// ln of the ratio of the largest to the smallest gradient norm of a weight matrix over the blocks, for the matrix
-    /// with the largest ratio; `None` for a single block.
+    /// ln of the ratio of the largest to the smallest gradient norm over the blocks, for the weight matrix with the
+    /// largest ratio. `None` if no matrix in the blocks has a gradient.
     pub ln_gradient_ratio: Option<f64>,
     /// ln of the ratio of the largest to the smallest gradient norm over the blocks, for every weight matrix. The key
     /// is the name of the matrix with a `*` for the block.

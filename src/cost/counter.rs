@@ -23,7 +23,7 @@ pub(super) struct Count {
     pub(super) bytes: f64,
 }
 
-/// The interpreter and its counts.
+/// An interpreter of stacks that counts, and its counts so far.
 pub(super) struct Counter<'s> {
     norm_biases: bool,
     /// Number of entries of every tensor by its name, summed over all experts.
@@ -56,7 +56,7 @@ impl Array {
 }
 
 impl<'s> Counter<'s> {
-    /// Counts everything in a forward pass through a stack.
+    /// Counts parameters, operations and bytes in a forward pass through a stack.
     pub(super) fn through(stack: &'s Stack, norm_biases: bool) -> Self {
         let mut counter = Self {
             norm_biases,
@@ -70,14 +70,15 @@ impl<'s> Counter<'s> {
         counter
     }
 
-    /// Returns the cost of one sequence, and the number of its tokens where the gradient starts.
+    /// Returns the counts for one sequence, and the number of tokens at the end of the stream where the gradient
+    /// starts.
     pub(super) fn of(stack: &'s Stack, norm_biases: bool) -> (Count, f64) {
         let counter = Self::through(stack, norm_biases);
         let tokens = counter.seq_len.get(stack.gradient.stream).copied().unwrap_or(1.0);
         (counter.total, tokens)
     }
 
-    /// The count to which a site adds: that of the current expert, or the total.
+    /// Returns the count to which a site adds: the count of the current expert inside a mixture, otherwise the total.
     fn count(&mut self, at: &Site) -> &mut Count {
         if at.expert().is_some() { &mut self.expert } else { &mut self.total }
     }

@@ -185,7 +185,7 @@ fn parameters_are_the_published_ones() {
     assert_eq!(parameters(&bloom_560m), 559_214_592);
 }
 
-/// Counts as above, of models that read images, audio, or two texts.
+/// Counts that the checkpoints of models state that read images, audio, or two texts.
 #[test]
 fn parameters_of_other_inputs_are_the_published_ones() {
     let side = Architecture {

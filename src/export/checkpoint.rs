@@ -33,7 +33,7 @@ pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result
     held.into_iter().try_for_each(|held| write(held, draw, out))
 }
 
-/// Returns the entries without those that contain only parts of earlier entries.
+/// Returns the entries of `held`, without those whose parts are all contained in earlier entries.
 pub(super) fn once(held: &[Held]) -> Vec<&Held> {
     let mut known = HashSet::new();
     let mut new = |part: &Part| {
@@ -75,7 +75,7 @@ fn write_row(part: &Part, row: usize, columns: usize, draw: &Draw, out: &mut dyn
     write_entries(&drawn(part, row, columns, draw), out)
 }
 
-/// Writes expert by expert, with all parts of each.
+/// Writes a tensor of all experts: one expert after the other, each with all parts.
 fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     for expert in 0..held.shape[0] {
         for part in &held.parts {
@@ -86,7 +86,7 @@ fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// Writes every part transposed; all parts are in memory at once.
+/// Writes the parts of a tensor side by side, each transposed. All parts are in memory at once.
 fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     let inputs = held.shape[0];
     let rows: Vec<Vec<f32>> =

@@ -25,8 +25,8 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Planned {
     name: String,
-    /// The axis along which the parts follow one another. It consists of `groups` groups, each with a share of every
-    /// part.
+    /// The axis along which the parts follow one another. It is divided into `groups` groups of equal size, each of
+    /// which contains an equal share of every part.
     axis: usize,
     groups: usize,
     parts: Vec<PlannedPart>,
@@ -43,7 +43,7 @@ struct PlannedPart {
     /// The length to which the forward pass standardises the rows; `None` if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     standardised: Option<f64>,
-    /// The factors on the learning rate.
+    /// The factors on the learning rates under SGD and Adam.
     learning_rates: LearningRates,
 }
 

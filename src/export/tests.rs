@@ -37,7 +37,7 @@ fn checkpoints_have_the_published_number_of_parameters() {
     }
 }
 
-/// Rows of parts are found where the layout says: every entry is drawn as a number that names its part, row and column.
+/// Rows of parts are written where the layout puts them. Every entry is a number that encodes its part, row and column.
 #[test]
 fn parts_are_packed_as_their_layout_says() {
     let init = Init::Normal { std: 1.0 };
@@ -101,7 +101,7 @@ fn a_plan_has_one_entry_for_all_blocks_that_are_alike() {
     assert_eq!(plan["residual"], serde_json::json!([]));
 }
 
-/// The values of a key for every part of the parameter `name` in a plan.
+/// Returns the values of a key for all parts of the parameter `name` in a plan.
 fn told(plan: &Value, name: &str, what: &str) -> Vec<Value> {
     let parameters = plan["parameters"].as_array().expect("a list");
     let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");

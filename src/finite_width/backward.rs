@@ -28,10 +28,11 @@ use super::forward::{Fluctuations, Step, average};
 use super::quadratic::{Quadratic, Vectors};
 use super::variables::{Matrix, R, R_A, R_AB, R_B, Vector};
 
-/// The gradient of one stream, given the variables of all streams.
+/// Expectations of the gradient of one stream given the variables of all live streams, as quadratic functions of these
+/// variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditional {
-    /// H, less its value at infinite width.
+    /// H = ln E[|g_a|²/n | y] for the variables y, less its value at infinite width.
     pub(crate) ln_own: Quadratic,
     /// κ, the cosine of the gradients of two tokens.
     pub(crate) cosine: Quadratic,
@@ -48,13 +49,15 @@ impl Conditional {
         Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, self.ln_own.streams()) }
     }
 
-    /// Goes back through the fork of a stream, whose copy is the last stream.
+    /// Goes back through the fork of a stream, whose copy is the last stream: derivatives with respect to the copy are
+    /// added to those with respect to the stream.
     pub(crate) fn join_copy(&mut self, stream: usize) {
         self.ln_own.unfork(stream);
         self.cosine.unfork(stream);
     }
 
-    /// Goes back through a map of streams.
+    /// Goes back through a component with this map: functions of the output variables become functions of the input
+    /// variables.
     pub(crate) fn map(&mut self, step: &Step) {
         for function in [&mut self.ln_own, &mut self.cosine] {
             let output = function.gradient[step.parts[0]];
@@ -67,7 +70,7 @@ impl Conditional {
         }
     }
 
-    /// Goes back through noise of this covariance that was added to a stream.
+    /// Averages over noise of this covariance, which the forward pass added to the variables of a stream.
     pub(crate) fn noise(&mut self, stream: usize, covariance: &Matrix) {
         let response = self.ln_own.gradient[stream];
         let turned = covariance * response;
@@ -76,7 +79,7 @@ impl Conditional {
     }
 
     /// Averages the gradient over all tokens, so that it becomes a function of averages over the sequence.
-    /// `fluctuations` are those at the output.
+    /// `fluctuations` are those of the variables at the output.
     pub(crate) fn gather(&mut self, stream: usize, fluctuations: &Fluctuations) {
         let covariance = fluctuations.of(stream);
         let average = average();
@@ -85,8 +88,9 @@ impl Conditional {
         self.cosine.pull(&[stream], &[average]);
     }
 
-    /// Increases the response of the cosine to the part of r_ab that two tokens do not share with all others. The
-    /// expectation of the cosine times r_ab grows by `more`; the added slope is limited by `most`.
+    /// Increases the derivative of the cosine with respect to r_ab − r_a − r_b + R, the part of r_ab that two tokens do
+    /// not share with all others. The expectation of the cosine times r_ab grows by `more`; the size of the added
+    /// derivative is limited by `most`.
     pub(crate) fn add_pair_slope(&mut self, stream: usize, [more, most]: [f64; 2], fluctuations: &Fluctuations) {
         /// The part counts as rounding if it is below this fraction of the variance of r_ab.
         const NOTHING: f64 = 1e-6;
@@ -109,8 +113,9 @@ impl Conditional {
         self.cosine.value += self.cosine.value * (pair - own);
     }
 
-    /// Adds the effect of covariances between the noise in the output of a component and its gains, for gradients that
-    /// respond to the output by `responses`.
+    /// Adds the effect of `own` and `pair`, the covariances of the noise in a component's output with ln of the
+    /// component's gains on E g_a² and E g_a g_b. `responses` are the derivatives of H and κ with respect to the
+    /// variables of the output.
     pub(crate) fn meet(&mut self, [own, pair]: &[Vector; 2], responses: &[Vector; 2]) {
         let [of_own, of_cosine] = responses;
         self.cosine.value += self.cosine.value * of_own.dot(&(pair - own)) + of_cosine.dot(pair);
@@ -127,13 +132,13 @@ impl Conditional {
         (own, of_cosine)
     }
 
-    /// Returns ∇H and ∇κ, the gradients with respect to the variables of one stream.
+    /// Returns ∇H and ∇κ, the derivatives of H and of the cosine κ with respect to the variables of one stream.
     pub(crate) fn responses(&self, stream: usize) -> [Vector; 2] {
         [self.ln_own.gradient[stream], self.cosine.gradient[stream]]
     }
 
-    /// Returns the sum of uncorrelated gradients and the share of each. `levels` are the values of ln E |g|² of the
-    /// parts at infinite width.
+    /// Returns the sum of the uncorrelated gradients `parts`, and the share of each of them in E |g|². `levels` are
+    /// their ln E |g|² at infinite width.
     pub(crate) fn sum(parts: &[&Self], levels: &[f64]) -> (Self, Vec<f64>) {
         /// A part counts as rounding and is left out if it is below this fraction of the largest part.
         const NOTHING: f64 = 1e-9;

@@ -55,10 +55,10 @@ pub(crate) struct Answer {
     pub(crate) fixed: [f64; 2],
     /// n/E y² times E D_a² and times E D_a D_b for two tokens a, b, where D is the mean of a token's entries minus E y.
     pub(crate) ones: [f64; 2],
-    /// The variance over networks of ln of the variance of all entries, as far as entries cause it; `None` if it is the
-    /// variance of u.
+    /// The contribution of finitely many entries to the variance over networks of ln V, where V is the variance of all
+    /// entries of the output. `None` if ln V has the variance of U.
     pub(crate) variance: Option<f64>,
-    /// The shift of the means beyond the map.
+    /// The shift of the means of the output's variables, in addition to the shift by the map.
     pub(crate) drift: Vector,
     /// Covariances of the output's variables with ln of the gains on E g_a² and E g_a g_b, caused by the entries and of
     /// order 1/width.
@@ -67,7 +67,7 @@ pub(crate) struct Answer {
     pub(crate) gradient: GradientEntries,
 }
 
-/// The law of the entries of the gradient at the input.
+/// The distribution of the entries of the gradient at the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GradientEntries {
     /// The entries at the output, unchanged.
@@ -213,14 +213,15 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the shift of u and r when the mean over features is subtracted from entries without mean.
+    /// Returns the shifts of the levels u and the correlations r when the mean over features is subtracted from entries
+    /// of expectation zero.
     fn without_ones(&self) -> Vector {
         let [own, pair] = self.x.ones.map(|share| share / self.x.width);
         shift([-own, self.x.correlation * own - pair])
     }
 
-    /// Returns the shift of u and r by rows of weights that have no part along (1, …, 1) and the same length in one
-    /// dimension less.
+    /// Returns the shifts of the levels u and the correlations r for standardised weights: their rows have no part
+    /// along (1, …, 1), and the same length in one dimension less.
     fn standardised(&self) -> Vector {
         self.without_ones() + shift([self.x.width.recip(), 0.0])
     }
@@ -260,8 +261,8 @@ impl Context<'_> {
     }
 
     /// The finite-width terms of a BatchNorm whose map has this Jacobian. Averages over all tokens are the same in all
-    /// networks, so E y_a² and E y_a y_b keep their values at infinite width. `squares` is the variance of |y|² of one
-    /// feature over the square of its mean.
+    /// networks, so E y_a² and E y_a y_b keep their values at infinite width. `squares` is the variance of |y|² for one
+    /// feature y over all tokens, divided by the squared mean of |y|².
     pub(crate) fn batch_norm(&self, jacobian: &Matrix, squares: f64) -> Answer {
         let behind = jacobian * self.covariance * jacobian.transpose();
         let level = -0.5 * behind[(U_A, U_A)];
@@ -316,8 +317,9 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the law of φ − E φ for an activation φ. `mean` is (E φ)²/E φ², `with_gains` are the covariances of φ
-    /// with its gains. `own` and `pair` are the corrections of the gradient by φ per ρ − 1 and per α − 1.
+    /// Returns the statistics of φ − E φ for an activation φ. `mean` is (E φ)²/E φ², `with_gains` are the covariances
+    /// of φ with its gains. `own` and `pair` are the corrections by φ of ln E g_a² per ρ − 1 and of ln E g_a g_b per α
+    /// − 1.
     fn activation_centred(
         &self,
         moments: &EntryMoments,

@@ -31,21 +31,21 @@ pub(crate) struct EntryMoments {
     centred: Bent,
     /// The moments of φ'.
     pub(crate) derivatives: FourPoint,
-    /// The covariances of φ with φ'² and φ'_aφ'_b.
+    /// The covariances of products of φ of two tokens with φ'_a² and with φ'_aφ'_b.
     pub(crate) gains: GainCovariances,
-    /// The covariances of φ − E φ with φ'² and φ'_aφ'_b.
+    /// The covariances of products of φ − E φ of two tokens with φ'_a² and with φ'_aφ'_b.
     pub(crate) centred_gains: GainCovariances,
     /// E u²φ'²/(E u² E φ'²), and (E uφφ')²/(E φ² E u² E φ'²).
     pub(crate) radial: [f64; 2],
-    /// E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b).
+    /// E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b) for two tokens a and b.
     pub(crate) cross: f64,
-    /// E u_aφ'_a u_bφ'_b/(E u² E φ'²), and E φ'_aφ'_b/E φ'².
+    /// E u_aφ'_a u_bφ'_b/(E u² E φ'²), and E φ'_aφ'_b/E φ'², for two tokens a and b.
     pub(crate) pairs: [f64; 2],
     /// E u²φ²φ'²/(E u²φ'² E φ²) − E φ²φ'²/(E φ² E φ'²).
     pub(crate) squares: f64,
 }
 
-/// A four-point function, and ½ ∂²/∂r² of its entry `aabb`.
+/// A four-point function, and half the second derivative of its entry `aabb` with respect to the correlation r.
 #[derive(Clone, Copy, Debug)]
 struct Bent {
     at_rest: FourPoint,
@@ -53,8 +53,8 @@ struct Bent {
 }
 
 impl Bent {
-    /// Computes the four-point function and the derivative from `mean`, which averages over the common part of all
-    /// tokens.
+    /// Computes the four-point function and the derivative. `of` returns the averages of powers of an entry given the
+    /// common part of all tokens, and `mean` averages over this common part.
     fn new(mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64, of: impl Fn(&Given) -> Powers, r: f64) -> Self {
         let second = mean(&|at| of(at).values[1]);
         let of_point = |point: &dyn Fn([f64; 4]) -> f64| mean(&|at| point(of(at).values)) / (second * second);
@@ -76,25 +76,27 @@ impl Bent {
     }
 }
 
-/// The averages E_e of f, f², f³, f⁴, of fφ', fφ'², f²φ', f²φ'², and of f²(e² − 1), at one x.
+/// Averages over e, the own part of a token, at one value of x, the common part of all tokens: of f, f², f³, f⁴
+/// (`values`), of fφ', fφ'², f²φ', f²φ'² (`mixed`) and of f²(e² − 1) (`bent`), for a function f of the argument.
 struct Powers {
     values: [f64; 4],
     mixed: [f64; 4],
     bent: f64,
 }
 
-/// The averages E_e of products of powers of φ and φ', at one x.
+/// Averages of products of powers of φ and φ' over e, the own part of a token, at one value of x, the common part of
+/// all tokens.
 #[derive(Clone, Copy, Default)]
 struct Given {
-    /// φ, φ², φ³, φ⁴.
+    /// The averages of φ, φ², φ³, φ⁴.
     values: [f64; 4],
-    /// φ', φ'², φ'³, φ'⁴.
+    /// The averages of φ', φ'², φ'³, φ'⁴.
     derivatives: [f64; 4],
-    /// φφ', φφ'², φ²φ', φ²φ'².
+    /// The averages of φφ', φφ'², φ²φ', φ²φ'².
     mixed: [f64; 4],
-    /// u²φ'², uφφ', u²φ', uφ', u²φ²φ'².
+    /// The averages of u²φ'², uφφ', u²φ', uφ', u²φ²φ'², for the argument u.
     arguments: [f64; 5],
-    /// φ(e² − 1), φ²(e² − 1).
+    /// The averages of φ(e² − 1) and φ²(e² − 1).
     bent: [f64; 2],
 }
 
@@ -138,7 +140,8 @@ impl Given {
     }
 }
 
-/// Returns the covariances of f with φ'² and φ'_aφ'_b, whose averages are `slope` and `slopes`.
+/// Returns the covariances of products of f of two tokens with φ'_a² and with φ'_aφ'_b, whose averages are `slope` and
+/// `slopes`. `of` returns the averages of powers of f.
 fn gains(
     mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64,
     of: impl Fn(&Given) -> Powers,
@@ -169,7 +172,7 @@ fn gains(
 impl EntryMoments {
     /// Computes the moments for arguments with this variance and the correlation `r`.
     pub(crate) fn new(activation: Activation, variance: f64, r: f64) -> Self {
-        /// The spacing and the range of the nodes in x, over which averages are smooth.
+        /// The spacing and the range of the nodes in x, the common part of all tokens, in which averages are smooth.
         const OUTER: (f64, f64) = (0.4, 5.6);
         /// The largest r; nearer to 1 the variance of r is too small to matter.
         const LARGEST: f64 = 1.0 - 1e-6;
@@ -211,18 +214,18 @@ impl EntryMoments {
     }
 
     /// Returns the variance of the average of (φ − E φ)² over `length` tokens, relative to the square of its
-    /// expectation. The r of arguments has this `variance` over networks.
+    /// expectation. `variance` is the variance over networks of the correlation of arguments.
     pub(crate) fn variance(&self, length: f64, variance: f64) -> f64 {
         let FourPoint { aaaa, aabb, .. } = self.centred(variance);
         (aaaa - 1.0 + (length - 1.0) * (aabb - 1.0)) / length
     }
 
-    /// Returns the four-point function of φ for arguments whose r has this variance over networks.
+    /// Returns the four-point function of φ for arguments whose correlation has this variance over networks.
     pub(crate) fn values(&self, variance: f64) -> FourPoint {
         self.values.at(variance)
     }
 
-    /// Returns the four-point function of φ − E φ for arguments whose r has this variance over networks.
+    /// Returns the four-point function of φ − E φ for arguments whose correlation has this variance over networks.
     pub(crate) fn centred(&self, variance: f64) -> FourPoint {
         self.centred.at(variance)
     }
@@ -268,7 +271,7 @@ mod tests {
         near("squares with the gain of two", pair[0], 1.0);
     }
 
-    /// PairMoments of φ − μ for a ramp φ: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
+    /// Moments of φ − μ for a ramp φ: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
     #[test]
     fn ramps_less_their_mean_have_known_moments() {
         let moments = EntryMoments::new(Activation::Relu, 1.0, 0.0);

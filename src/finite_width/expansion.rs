@@ -28,7 +28,8 @@ pub(crate) struct Expansion {
 #[derive(Debug)]
 pub(crate) struct Applied {
     slot: usize,
-    /// The covariance that the entries of the input added before the component; `None` if they added nothing.
+    /// The covariance of the noise that the input's entries added to the variables before the component; `None` if they
+    /// added none.
     drawn: Option<Matrix>,
     /// Fluctuations at the input, including `drawn`.
     before: Fluctuations,
@@ -58,12 +59,12 @@ pub(crate) struct ExpandedAttention {
     correlation: f64,
     /// The width of the input.
     width: f64,
-    /// The gradient at the output, its cosine if all tokens are gathered, and the numbers ρ, α and k; `None` before the
-    /// backward pass.
+    /// The gradient at the output, its cosine after the average over all tokens, and its numbers ρ, α and k (see
+    /// `mixed.rs`); `None` before the backward pass.
     output: Option<(Conditional, f64, Mixed)>,
 }
 
-/// The state of a fan that its backward pass needs.
+/// The state of a sum or product of branches that its backward pass needs.
 #[derive(Debug)]
 pub(crate) struct Merged {
     slots: Vec<usize>,
@@ -72,7 +73,7 @@ pub(crate) struct Merged {
     gains: Vec<Gain>,
     answers: Vec<Answer>,
     noise: Matrix,
-    /// The common part of the gradients of every two parts, per E g_a² and per E g_a g_b of the output.
+    /// The common part of the gradients of every two branches, per E g_a² and per E g_a g_b of the output.
     common: Vec<Common>,
     /// The correlation of two tokens of the output.
     correlation: f64,
@@ -95,22 +96,24 @@ impl Expansion {
         Self { length, fluctuations: Fluctuations::none(), gradients: None }
     }
 
-    /// Returns the fluctuations of all variables here.
+    /// Returns the mean and the covariance of the variables of all live streams at this point of the network.
     pub(crate) fn fluctuations(&self) -> &Fluctuations {
         &self.fluctuations
     }
 
-    /// Returns the finite-width levels of a stream.
+    /// Returns the mean square, correlation and variance of a stream at finite width. `slot` is the index of the stream
+    /// among the live streams.
     pub(crate) fn levels(&self, slot: usize, stream: &Stream) -> Levels {
         self.fluctuations.levels(slot, stream.pending(self.length).as_ref(), stream.leading)
     }
 
-    /// Returns ln of E x over its value at infinite width; means scale with the length of their token.
+    /// Returns ln of E x over its value at infinite width. The mean of a token's entries scales with the length of the
+    /// token's vector.
     pub(crate) fn ln_mean(&self, slot: usize) -> f64 {
         0.5 * self.fluctuations.mean_of(slot)[U_A] + self.fluctuations.of(slot)[(U_A, U_A)] / 8.0
     }
 
-    /// Returns the variance over networks of ln of the variance of all entries of a stream.
+    /// Returns the variance over networks of ln V, where V is the variance of all entries of a stream.
     pub(crate) fn variance(&self, slot: usize, stream: &Stream) -> f64 {
         // The mean of all entries is a Gaussian variable, whose square is subtracted.
         let mean = (stream.ones[0] + (self.length - 1.0) * stream.ones[1]) / (self.length * stream.width);
@@ -122,13 +125,14 @@ impl Expansion {
             }
     }
 
-    /// Adds a copy of a stream and returns its slot.
+    /// Adds a copy of a stream and returns the index of the copy.
     pub(crate) fn fork(&mut self, slot: usize) -> usize {
         self.fluctuations.fork(slot);
         self.fluctuations.streams() - 1
     }
 
-    /// Adds the pending noise of a stream's entries. Returns its covariance, or `None` if there is none.
+    /// Adds the noise of a stream's entries that is not yet in the covariance. Returns the covariance of this noise, or
+    /// `None` if there is none.
     fn draw(&mut self, slot: usize, stream: &mut Stream) -> Option<Matrix> {
         let pending = stream.pending(self.length)?;
         stream.drawn = None;
@@ -137,7 +141,8 @@ impl Expansion {
         Some(pending.covariance)
     }
 
-    /// Adds the pending noise of entries before a fork. Returns the stream after it, and the covariance of the noise.
+    /// Adds the noise of a stream's entries that is not yet in the covariance, before a fork. Returns the stream with
+    /// this noise, and the covariance of the noise (`None` if there is none).
     pub(crate) fn draw_before_fork(&mut self, slot: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
         let mut stream = stream.clone();
         let noise = self.draw(slot, &mut stream);
@@ -149,7 +154,8 @@ impl Expansion {
         self.fluctuations.means(slot)
     }
 
-    /// Goes forward through a component with this map. `mixes_entries` is false if it works entry by entry.
+    /// Goes forward through a component. `map` returns its map and gain for the given means of the input; `answer`
+    /// returns its other finite-width terms. `mixes_entries` is false if it works entry by entry.
     pub(crate) fn apply(
         &mut self,
         (slot, x): (usize, &Stream),
@@ -209,8 +215,8 @@ impl Expansion {
         &self.gradients.as_ref().expect("the way back has begun").of[slot].given
     }
 
-    /// Returns the correction of ln E |g_a|² at the output of an attention, and ρ there. ρ is at least 0 here, because
-    /// omitted terms are of either sign.
+    /// Returns the finite-width correction of ln E |g_a|² at the output of an attention, and the number ρ of this
+    /// gradient (see `mixed.rs`). ρ is limited to at least 0, because the omitted terms may make it negative.
     pub(crate) fn behind(&self, attended: &ExpandedAttention) -> [f64; 2] {
         let ExpandedAttention { slot, after, .. } = attended;
         let radial = self.gradients.as_ref().expect("the way back has begun").of[*slot].mixed.radial;
@@ -221,15 +227,15 @@ impl Expansion {
         self.gradients.as_mut().expect("the way back has begun")
     }
 
-    /// Returns ln E |g_a|² relative to infinite width, E g_a·g_b/E |g_a|², and the variance of ln mean |g_a|², given
-    /// the fluctuations of variables.
+    /// Returns three numbers of the gradient of one stream: ln E |g_a|² relative to infinite width, the cosine E
+    /// g_a·g_b/E |g_a|², and the variance of ln mean |g_a|². `fluctuations` are those of the signals.
     pub(crate) fn gradient(&self, slot: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
         self.gradients.as_ref().expect("the way back has begun").at(slot, fluctuations)
     }
 
-    /// Goes forward through an attention of `x`, whose entries have no pending noise, to an output of this width.
-    /// `keys` are the covariance and the correlation of the keys' input; `is_apart` is true if the keys read another
-    /// stream than `x`.
+    /// Goes forward through an attention whose queries read `x`, to an output of this width. The noise of the entries
+    /// of `x` must already be in the covariance. `keys` are the covariance and the correlation of the keys' input;
+    /// `is_apart` is true if the keys read another stream than `x`.
     pub(crate) fn attend(
         &mut self,
         (slot, x): (usize, &Stream),
@@ -269,8 +275,8 @@ impl Expansion {
         (stream, attended)
     }
 
-    /// Returns the coupling of the gradient at the output of an attention with that output, before its entries add
-    /// noise.
+    /// Returns the coupling of the output of an attention with the gradient there, before the noise of the output's
+    /// entries is added.
     pub(crate) fn coupling_behind(&self, attended: &ExpandedAttention) -> Coupling {
         let ExpandedAttention { slot, after, correlation, .. } = attended;
         Coupling::new(self.given(*slot).clone(), *slot, after, *correlation)
@@ -303,8 +309,8 @@ impl Expansion {
         self.gradients().attend(attended.slot, given, mixed, levels, attended.width);
     }
 
-    /// Returns the coupling of the gradient at the output of a component with its input if `with_input`, with its
-    /// output otherwise.
+    /// Returns the coupling of the gradient at the output of a component with the component's input if `with_input` is
+    /// true, and with its output otherwise.
     pub(crate) fn coupling(&mut self, applied: &Applied, with_input: bool) -> Coupling {
         let Applied { slot, before, after, width, correlation, step, answer, .. } = applied;
         let gradient = &self.gradients().of[*slot];
@@ -325,7 +331,7 @@ impl Expansion {
         Coupling { ln_own: ln_own + squares, pair: (pair + 2.0 * gradient.mixed.pairs / width) * (-squares).exp() }
     }
 
-    /// Goes back through a component.
+    /// Goes back through a component, from the gradients at its output to those at its input.
     pub(crate) fn apply_backward(&mut self, applied: Applied, cosines: Cosines) {
         let Applied { slot, drawn, width, step, gain, answer, .. } = applied;
         let gradients = self.gradients();
@@ -342,8 +348,8 @@ impl Expansion {
         }
     }
 
-    /// Goes forward through a sum. `ratio` is E y² over E x² of the common input, `means` are the shares (E x)²/E x² of
-    /// the parts.
+    /// Goes forward through a sum of branches. `ratio` is E y² of the output over E x² of the common input; `means` is
+    /// (E f)²/E f² for the output f of each branch.
     pub(crate) fn sum(
         &mut self,
         x: &Stream,
@@ -370,7 +376,8 @@ impl Expansion {
         (stream, Merged { drawn, noise: noise.covariance, ..Merged::new(slots, step, (gains, answers), common, r) })
     }
 
-    /// Goes forward through a product. `mean_share` is (E y)²/E y², `ratio` is E y² over E x² of the common input.
+    /// Goes forward through a product of branches. `mean_share` is (E y)²/E y² of the output; `ratio` is E y² over E x²
+    /// of the common input.
     pub(crate) fn product(
         &mut self,
         x: &Stream,
@@ -395,7 +402,7 @@ impl Expansion {
         slots.iter().map(|&slot| self.means(slot)).collect()
     }
 
-    /// Goes back through a fan, to its parts.
+    /// Goes back through a sum or product, from its output to its branches.
     pub(crate) fn split(&mut self, merged: &mut Merged, is_product: bool, cosines: &[Cosines]) {
         let Merged { slots, drawn, step, gains, answers, noise, common, output: at_output, correlation } = merged;
         let gradients = self.gradients();
@@ -421,7 +428,8 @@ impl Expansion {
         }
     }
 
-    /// Goes back through the forks of a fan whose input has this width.
+    /// Goes back through the forks before a sum or product: the gradients of the branches are summed at the common
+    /// input, which has this width. `forks` are the indices of the streams that were copied.
     pub(crate) fn join(&mut self, merged: &Merged, forks: &[usize], width: f64, ends: &Ends) {
         let output = merged.output.as_ref().expect("the fan was split");
         self.gradients().join(&merged.slots, forks, width, &merged.common, (output, ends));
@@ -447,14 +455,15 @@ impl Coupling {
 }
 
 impl ExpandedAttention {
-    /// Returns the largest responses of the cosines of keys' and of values' gradients to the overlap of two keys. For
-    /// keys it is the response of scores, for values that of rows to scores.
+    /// Returns the largest derivatives of two cosines with respect to the overlap of two keys: of the cosine between
+    /// the gradients of the two keys, and of the cosine between the gradients of their values. For keys it is the
+    /// response of scores, for values that of rows to scores.
     pub(crate) fn largest_slopes(&self) -> [f64; 2] {
         self.attending.largest_slopes()
     }
 
-    /// Returns the share that keys and values of another stream together add to E |g_b|² along values; 0 before
-    /// `attend_split`.
+    /// Returns the relative addition to E |g_b|² of the value path that keys and values cause together, if both read
+    /// another stream than the queries; 0 before `attend_split`.
     pub(crate) fn shared_by_keys(&self) -> f64 {
         self.output.as_ref().map_or(0.0, |(_, cosine, _)| self.attending.shared_by_keys(*cosine))
     }
@@ -483,7 +492,7 @@ impl Applied {
 }
 
 impl Merged {
-    /// The state of a fan that adds no noise, with an output of the correlation `correlation`.
+    /// The state of a sum or product that adds no noise. `correlation` is that of two tokens of its output.
     fn new(
         slots: &[usize],
         step: Step,
@@ -495,7 +504,7 @@ impl Merged {
         Self { slots: slots.to_vec(), drawn, step, gains, answers, noise, common, correlation, output: None }
     }
 
-    /// Returns the slots of the parts.
+    /// Returns the indices of the branches among the live streams.
     pub(crate) fn slots(&self) -> &[usize] {
         &self.slots
     }
@@ -503,7 +512,7 @@ impl Merged {
 
 impl Answer {
     /// Returns the noise of the output's entries that is already in the covariance: no noise for entries that were
-    /// sampled anew, and `None`, which stands for all of the noise, for other entries.
+    /// sampled anew, and `None`, which means all of the noise, for other entries.
     fn drawn(&self) -> Option<Noise> {
         matches!(self.gradient, super::component::GradientEntries::Drawn).then(Noise::none)
     }

@@ -8,8 +8,8 @@ use super::noise::{Covariances, FourPoint, GainCovariances, Noise, in_variables}
 use super::stream::Stream;
 use super::variables::{Matrix, R_AB, U_A, Vector};
 
-/// A fan with its parts and an output of `length` tokens. The output has the correlation `r` at finite width and
-/// `leading` at infinite width.
+/// A sum or product of the branches `parts`, with an output of `length` tokens. Two tokens of the output have the
+/// correlation `r` at finite width and `leading` at infinite width.
 pub(crate) struct FanContext<'p> {
     /// The common input.
     pub(crate) x: &'p Stream,
@@ -20,8 +20,8 @@ pub(crate) struct FanContext<'p> {
 }
 
 impl FanContext<'_> {
-    /// Returns the susceptibility of the output to the last fork before the input. The factor on the cosine of
-    /// gradients is 1, because a fan does not define one.
+    /// Returns the susceptibility of the output to the last fork before the input (see `Stream::susceptibility`). The
+    /// factor on the cosine of gradients is 1, because it is not defined for several branches.
     fn susceptibility(&self, step: &Step) -> [f64; 3] {
         let row = |variable: usize| {
             let parts = step.blocks.iter().zip(self.parts);
@@ -32,8 +32,8 @@ impl FanContext<'_> {
         [row(U_A), row(R_AB), 1.0]
     }
 
-    /// Returns the output of a sum and its noise. `shares` are the parts' shares of E y², `means` the shares
-    /// (E x)²/E x² of each part.
+    /// Returns the output y of a sum, and the noise that products of different branches add. `shares` are the shares of
+    /// the branches in E y²; `means` is (E f)²/E f² for the output f of each branch.
     pub(crate) fn sum(
         &self,
         step: &Step,
@@ -62,7 +62,8 @@ impl FanContext<'_> {
         (stream, noise)
     }
 
-    /// Returns the effect of a sum on the gradient of one part with this share.
+    /// Returns the finite-width terms of a sum for the gradient of one branch. `share` is the share of the branch in E
+    /// y² of the output y.
     pub(crate) fn part_of_sum(&self, share: f64) -> Answer {
         let affine = Affine { isotropic: 1.0, kept: share };
         let pairs = [share, 0.0, 0.0];
@@ -70,7 +71,7 @@ impl FanContext<'_> {
         Answer { transport, ..self.part() }
     }
 
-    /// Returns the output of a product, with this share (E y)²/E y².
+    /// Returns the output y of a product. `mean_share` is (E y)²/E y².
     pub(crate) fn product(&self, step: &Step, mean_share: f64) -> Stream {
         let entries = self.parts.iter().fold(FourPoint::ONE, |product, part| product.times(part.entries));
         let mut drawn = Noise::none();
@@ -89,7 +90,7 @@ impl FanContext<'_> {
         }
     }
 
-    /// Returns the effect of a product on the gradient of the part `own`.
+    /// Returns the finite-width terms of a product for the gradient of the branch with the index `own`.
     pub(crate) fn part_of_product(&self, own: usize) -> Answer {
         let others = || self.parts.iter().enumerate().filter(|(other, _)| *other != own).map(|(_, part)| part);
         let factor = others().fold(FourPoint::ONE, |product, part| product.times(part.entries));
@@ -112,8 +113,8 @@ impl FanContext<'_> {
         }
     }
 
-    /// Returns the common part, along the input of a fan, of the gradients of every two parts. `factor` returns the
-    /// factor on it from the indices of the two parts.
+    /// Returns, for every two branches, the part along the input that their gradients have in common. `factor` returns
+    /// the factor on this part, from the indices of the two branches.
     pub(crate) fn commons(&self, factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {
         let mut commons = Vec::new();
         for j in 0..self.parts.len() {

@@ -33,8 +33,8 @@ pub(crate) struct Fluctuations {
     pub(crate) covariance: Arc<Symmetric>,
 }
 
-/// Returns γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of a stream of the
-/// correlation R.
+/// Returns γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of the variables of a
+/// stream. R is its `correlation`.
 pub(crate) fn concentration(covariance: &Matrix, correlation: f64) -> f64 {
     let less = |of: usize| (covariance[(of, of)] - covariance[(R, R)]).max(0.0);
     let apart = 1.0 - correlation;
@@ -54,7 +54,7 @@ pub(crate) fn average() -> Matrix {
 /// its inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// The slots of the input streams. The output takes the first of them.
+    /// The indices of the input streams among the live streams. The output takes the first of these indices.
     pub(crate) parts: SmallVec<[usize; 2]>,
     /// The derivatives of the output variables with respect to the variables of each input stream.
     pub(crate) blocks: SmallVec<[Matrix; 1]>,
@@ -74,14 +74,14 @@ impl Fluctuations {
         self.mean.len()
     }
 
-    /// Adds a copy of a stream after all others.
+    /// Adds a copy of a stream, as the last stream.
     pub(crate) fn fork(&mut self, stream: usize) {
         self.mean.push(self.mean[stream]);
         Arc::make_mut(&mut self.covariance).fork(stream);
     }
 
-    /// Applies a map of the streams in the slots `parts`. The output takes the first of these slots. The others have to
-    /// be the last slots, and are removed.
+    /// Applies a map to the streams with the indices `parts`. The output takes the first of these indices. The other
+    /// streams have to be the last ones, and are removed.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
         let Map { moved, leading, jacobians: blocks, hessians } = map;
         let of_part = |(part, variable): StreamVariable| (parts[part], variable);
@@ -124,20 +124,20 @@ impl Fluctuations {
     }
 }
 
-/// The finite-width levels of one stream.
+/// The mean square, correlation and variance of one stream at finite width.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
     /// ln of E mean |x_a|² over its value at infinite width.
     pub(crate) ln_level: f64,
-    /// The correlation less its value at infinite width.
+    /// The correlation of two tokens, less its value at infinite width.
     pub(crate) correlation: f64,
-    /// The variance of U.
+    /// The variance over networks of U, the logarithm of the mean square of all tokens.
     pub(crate) variance: f64,
 }
 
 impl Fluctuations {
-    /// Returns the levels of a stream of the correlation `leading` at infinite width, including the `pending` noise of
-    /// its entries.
+    /// Returns the levels of a stream whose correlation is `leading` at infinite width. `pending` is the noise of its
+    /// entries that is not yet in the covariance.
     pub(crate) fn levels(&self, stream: usize, pending: Option<&Noise>, leading: f64) -> Levels {
         let (mut mean, mut covariance) = (self.mean_of(stream), self.of(stream));
         if let Some(noise) = pending {

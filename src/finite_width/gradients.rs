@@ -24,9 +24,9 @@ pub(crate) struct Gradients {
     length: f64,
     /// The gradient of every stream.
     pub(crate) of: Vec<Both>,
-    /// The covariance W of the levels.
+    /// The covariance W of the levels mean |g_a|² and mean g_a·g_b; two rows and columns per stream.
     levels: DMatrix<f64>,
-    /// Covariances, between streams, of the cosines of single pairs of tokens.
+    /// Covariances of the cosine of the gradients of one pair of tokens; one row and column per stream.
     cosines: DMatrix<f64>,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Cosines {
     pub(crate) input: f64,
 }
 
-/// The levels ln E |g_a|² at infinite width at both ends of a fan.
+/// ln E |g_a|² of gradients at infinite width, at both ends of a sum or product of branches.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
-    /// ln E |g_a|² of the gradients that the parts send back to the input.
+    /// ln E |g_a|² at the common input, of the gradient that comes back through each branch.
     pub(crate) parts: Vec<f64>,
-    /// ln E |g_a|² at the output less that at the input.
+    /// ln E |g_a|² at the output minus ln E |g_a|² at the common input.
     pub(crate) ln_ratio: f64,
 }
 
@@ -55,20 +55,20 @@ pub(crate) struct Both {
     pending: Matrix2<f64>,
 }
 
-/// The common part, along the input of a fan, of the gradients of two of its parts. It arises because the c_ab of
-/// both parts come from the same c_ab of the output.
+/// The part along the common input that the gradients of two branches of a sum or product have in common. It arises
+/// because the products c_ab = x_a·g_b of both branches come from the same c_ab of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Common {
-    /// 2 E c_a c_a' over n E x² of the input, per E g_a² of the output.
+    /// 2 E c_aa c_aa' over n E x² of the input, per E g_a² of the output; c and c' belong to the two branches.
     pub(crate) own: f64,
-    /// The addition to α, per E g_a·g_b of the output.
+    /// The addition to the number α of the input (see `mixed.rs`), per E g_a·g_b of the output.
     pub(crate) cross: f64,
     /// n times the addition to g_a·g_b, per E g_a·g_b of the output.
     pub(crate) pair: f64,
     /// The addition to the excess of c_aa c_bb, per E g_a² of the output: from E c_aa c_bb' and E c_ab c_ba' on
     /// average.
     pub(crate) pairs: f64,
-    /// The product of both parts' factors on the cosine of gradients.
+    /// The product of the factors of both branches on the cosine of gradients.
     pub(crate) cosine_factor: f64,
 }
 
@@ -78,8 +78,8 @@ impl Both {
         self.given.cosine.value
     }
 
-    /// Returns the derivatives of the levels mean |g_a|² and mean g_a·g_b, over E |g_a|², with respect to U and R of
-    /// all streams.
+    /// Returns the derivatives of mean |g_a|² and of mean g_a·g_b, both relative to E |g_a|², with respect to U and R
+    /// of all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
         let of_all = |gradient: &Vectors| -> Vec<f64> {
             let of_stream = |r: &Vector| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
@@ -114,7 +114,8 @@ impl Gradients {
         moments.fixed_view::<2, 2>(U, U).into()
     }
 
-    /// Returns A: the derivatives of the levels of all gradients with respect to U and R of all streams.
+    /// Returns A, the derivatives of the levels of all gradients (two rows per gradient) with respect to U and R of all
+    /// streams (two columns per stream).
     fn answers(&self) -> DMatrix<f64> {
         let rows: Vec<Vec<f64>> = self.of.iter().flat_map(Both::answers).collect();
         DMatrix::from_fn(rows.len(), 2 * self.of.len(), |row, column| rows[row][column])
@@ -136,7 +137,7 @@ impl Gradients {
         self.of.iter_mut().for_each(|gradient| gradient.given.noise(stream, noise));
     }
 
-    /// Goes back through a component of a stream.
+    /// Goes back through a component that acts on one stream. `width` is the width of its input.
     pub(crate) fn apply(
         &mut self,
         stream: usize,
@@ -168,7 +169,8 @@ impl Gradients {
         }
     }
 
-    /// Multiplies one gradient by the gain of a component to whose output it responds. Returns the factor on cosines.
+    /// Multiplies the gradient of `stream` by the gain of a component. `responses` are the derivatives of this gradient
+    /// with respect to the variables of the component's output. Returns the factor on cosines.
     fn times(
         &mut self,
         stream: usize,
@@ -194,7 +196,8 @@ impl Gradients {
         cosine_factor
     }
 
-    /// Adds to W the covariance of the gains of one gradient with the noise to which levels respond.
+    /// Adds to W the covariances of the gains of one gradient with the noise of the signal (`own` and `pair`). All
+    /// levels respond to this noise by `answers`.
     fn meet(&mut self, stream: usize, answers: &DMatrix<f64>, [own, pair]: &[Vector; 2], cosine_factor: f64) {
         let cosine = self.of[stream].cosine();
         let with = Matrix2::new(own[U], cosine * pair[U], own[R], cosine * pair[R]);
@@ -206,8 +209,9 @@ impl Gradients {
         rows += both.transpose();
     }
 
-    /// Goes back through a fan whose output is in the slot of the first part. Each part gets a gradient; those of the
-    /// other parts come last.
+    /// Goes back through a sum or product of branches. Before the call the gradient of its output is at index
+    /// `parts[0]` of `of`. Afterwards each branch has a gradient: that of the first branch is at this index, and those
+    /// of the other branches are appended to `of`.
     pub(crate) fn split(&mut self, parts: &[usize], step: &Step, gains: &[(Gain, Cosines)], answers: &[Answer]) {
         let first = parts[0];
         self.draw(first);
@@ -236,7 +240,8 @@ impl Gradients {
         }
     }
 
-    /// Goes back through the forks of a fan: the gradients of its parts are summed in the slot of the first part.
+    /// Goes back through the forks before a sum or product: the gradients of the branches are summed, and the sum is
+    /// stored at index `parts[0]` of `of`.
     pub(crate) fn join(
         &mut self,
         parts: &[usize],
@@ -290,8 +295,8 @@ impl Gradients {
         self.of[stream].pending = self.entries(stream, width);
     }
 
-    /// Returns the covariance that products of gradients of different parts add to the levels of their sum, and the
-    /// variance that they add to its cosines.
+    /// Returns the covariance that products of the gradients of different branches add to the levels of the summed
+    /// gradient, and the variance that they add to its cosine.
     fn crossed(&self, parts: &[usize], shares: &[f64], cosines: &[f64], width: f64) -> (Matrix2<f64>, f64) {
         let (mut levels, mut variance) = (Matrix2::zeros(), 0.0);
         for i in 0..parts.len() {
@@ -306,8 +311,8 @@ impl Gradients {
         (levels, variance)
     }
 
-    /// Returns ln E |g_a|² relative to infinite width, E g_a·g_b/E |g_a|² and the variance of ln mean |g_a|² of one
-    /// stream, given the fluctuations of signals.
+    /// Returns three numbers of the gradient of one stream: ln E |g_a|² relative to infinite width, the cosine E
+    /// g_a·g_b/E |g_a|², and the variance of ln mean |g_a|². `fluctuations` are those of the signals.
     pub(crate) fn at(&self, stream: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
         let gradient = &self.of[stream];
         let (ln, cosine) = gradient.given.at(fluctuations);
@@ -324,8 +329,8 @@ impl Gradients {
 }
 
 impl Both {
-    /// Adds the common part, along the input, of the gradients of two parts, for a fan whose output has the gradient
-    /// `output`.
+    /// Adds the part along the input that the gradients of two branches have in common. `output` is the gradient at the
+    /// output of the sum or product.
     fn common(&mut self, common: &Common, (output, ln_ratio): (&Self, f64), width: f64) {
         let Conditional { ln_own, cosine } = &mut self.given;
         if !ln_ratio.is_finite() {

@@ -80,28 +80,28 @@ pub(crate) struct Gain {
     pub(crate) leading: f64,
 }
 
-/// Returns the place of a variable of the pair (u, u, r) whose tokens are `of`: a and b, one of them and all, or all
-/// and all.
+/// Returns the stream and the variable of that stream for entry `variable` of a list of (u, u, r) per stream. `of` has
+/// the variables of the pair of tokens: `A_B`, `A_ALL`, `B_ALL` or `ALL`.
 fn place(variable: usize, of: [usize; PAIR]) -> StreamVariable {
     (variable / PAIR, of[variable % PAIR])
 }
 
-/// The variables of tokens a and b.
+/// The indices of (u, u, r) for the pair of tokens a and b.
 const A_B: [usize; PAIR] = [U_A, U_B, R_AB];
-/// The variables of token a and the average over all.
+/// The indices of (u, u, r) for the pair of token a and the average over all tokens.
 const A_ALL: [usize; PAIR] = [U_A, U, R_A];
-/// The variables of token b and the average over all.
+/// The indices of (u, u, r) for the pair of token b and the average over all tokens.
 const B_ALL: [usize; PAIR] = [U_B, U, R_B];
-/// The variables if both tokens are averages over all.
+/// The indices of (u, u, r) if both tokens are averages over all tokens.
 const ALL: [usize; PAIR] = [U, U, R];
 
-/// Pairs of tokens of several streams: first the pair at the means, then the pairs around it, last the pair at infinite
-/// width.
+/// Pairs of tokens at which a map of several streams is evaluated: first the pair at the means of the variables, then
+/// the pairs around it for finite differences, last the pair at infinite width.
 struct Tagged {
     streams: usize,
     stencil: Stencil,
     positions: Arc<Positions>,
-    /// e^move of every variable, pair by pair.
+    /// e^move for every pair (outer index) and every variable (inner index).
     factors: Vec<Vec<f64>>,
 }
 
@@ -124,7 +124,7 @@ impl Tagged {
         self.stencil.moves().len()
     }
 
-    /// Returns the signal of the input stream `index`, whose tokens are those of all pairs.
+    /// Returns the signal of the input stream `index`. Its tokens are the tokens of all pairs, two per pair.
     fn signal(&self, index: usize, about: ExpansionPoint<'_>) -> Signal {
         let ExpansionPoint { x, means } = about;
         // Pairs about the means have factors; the pair at infinite width has none.
@@ -300,7 +300,8 @@ impl Gain {
     }
 }
 
-/// Returns the map of a component about `x` and its factors on gradients. `y` is the output at infinite width.
+/// Returns the map of a component, expanded about `x`, and its factors on gradients. `y` is the output at infinite
+/// width.
 pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: ExpansionPoint<'_>, y: &PairMoments) -> (Map, Gain) {
     let tagged = Tagged::of(1);
     let input = tagged.signal(0, x);
@@ -309,8 +310,8 @@ pub(crate) fn component<C: MeanField + ?Sized>(rule: &C, x: ExpansionPoint<'_>, 
     (Map::new(&tagged, &[x], &output.kernel, y.correlation), Gain::new(&tagged, &[x], &back.kernel))
 }
 
-/// Returns the map of a fan about its parts and its factors on the gradient of each part. `y` is the output at infinite
-/// width.
+/// Returns the map of a rule that merges several branches, expanded about the branches `parts`, and its factors on the
+/// gradient of each branch. `y` is the output at infinite width.
 pub(crate) fn fan(rule: &dyn MeanFieldFan, parts: &[ExpansionPoint<'_>], y: &PairMoments) -> (Map, Vec<Gain>) {
     let tagged = Tagged::of(parts.len());
     let signal = |(index, part): (usize, &ExpansionPoint<'_>)| Arc::new(tagged.signal(index, *part));

@@ -22,39 +22,41 @@
 //! n E x² E g²: where g has more along x, large entries have larger gradients. Source: Bolthausen 2014 (conditioning on
 //! a Gaussian matrix).
 
-/// The numbers ρ, α, k, the excess of c_aa c_bb, and q of a gradient.
+/// The numbers ρ, α, k, the excess of c_aa c_bb, and q of a gradient, where c_ab = x_a·g_b.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixed {
-    /// The number ρ.
+    /// ρ = E c_aa²/(n E x² E g²), where c_ab = x_a·g_b.
     pub(crate) radial: f64,
-    /// The number α.
+    /// α = E c_aa c_ab/(n E x² E g_a g_b), where c_ab = x_a·g_b.
     pub(crate) cross: f64,
-    /// The number k.
+    /// k = E (Σ_i g_i)²/(n E g²).
     pub(crate) ones: f64,
-    /// The excess of c_aa c_bb.
+    /// The excess of E c_aa c_bb/(n E x² E g²) over E x_a x_b E g_a g_b/(E x² E g²).
     pub(crate) pairs: f64,
-    /// The number q.
+    /// q, which is n times the relative excess of E Σ_i g_ai² x_ai² over n E x² E g².
     pub(crate) squares: f64,
     /// The parts of ρ and α that come from single entries.
     pub(crate) entries: [f64; 2],
 }
 
-/// The map of one of the three numbers: `isotropic` + `kept` (number − 1).
+/// The affine map of one of the numbers ρ, α and k: `isotropic` + `kept` (number − 1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affine {
     pub(crate) isotropic: f64,
     pub(crate) kept: f64,
 }
 
-/// The effect of a component on the numbers of a gradient.
+/// The map of a component from the numbers of the gradient at its output (see [`Mixed`]) to those at its input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transport {
     pub(crate) radial: Affine,
     pub(crate) cross: Affine,
     pub(crate) ones: Affine,
-    /// The new excess as multiples of the old one, of E g_a g_b/E g² at the output, and of E g_a g_b/E g² at the input.
+    /// Factors of three terms whose sum is the excess of c_aa c_bb at the input: the excess at the output, E g_a g_b/E
+    /// g² at the output, and E g_a g_b/E g² at the input.
     pub(crate) pairs: [f64; 3],
-    /// The new q as multiples of the old one, of ρ − 1 at the output, and of ρ − 1 at the input.
+    /// Factors of three terms whose sum is q at the input: q at the output, ρ − 1 at the output, and ρ − 1 at the
+    /// input.
     pub(crate) squares: [f64; 3],
     /// The parts of ρ and α at the input that come from single entries.
     pub(crate) entries: [f64; 2],
@@ -62,7 +64,8 @@ pub(crate) struct Transport {
     pub(crate) own: [f64; 4],
     /// The addition to ln E g_a g_b: multiples of 1, ρ − 1, α − 1, k − 1.
     pub(crate) pair: [f64; 4],
-    /// Factors, of order 1/n, with which the entries' parts of ρ − 1 and α − 1 are subtracted from these additions.
+    /// Factors of order 1/n on the parts of ρ − 1 and α − 1 that come from single entries. These products are
+    /// subtracted from the additions `own` and `pair`.
     pub(crate) less_entries: [f64; 2],
 }
 

@@ -38,8 +38,8 @@ pub(crate) struct Covariances {
     pub(crate) ab_cd: f64,
 }
 
-/// Covariances of products of two tokens' entries y with the gains f_a² and f_a f_b of their gradients. They are for
-/// single entries and relative to the means of both.
+/// Covariances of products of two tokens' entries y with the gains f_a² and f_a f_b on their gradients. They are for
+/// single entries, in units of E y² times the mean gain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GainCovariances {
     /// The covariances of y_a², y_b², y_a y_b and y_b y_c with f_a².
@@ -112,10 +112,9 @@ impl FourPoint {
 }
 
 impl Covariances {
-    /// The covariances of the cross terms x_a f_b + f_a x_b in the products of x + f, for two uncorrelated signals x and
-    /// f. `both` is the product of the shares of x and f in the second moment of x + f. The second argument has the
-    /// cosine between two tokens of x, and that between two tokens of f; `joint` is the covariance of these cosines over
-    /// networks.
+    /// The covariances of the cross terms x_a f_b + f_a x_b in the products of x + f, for two uncorrelated signals x
+    /// and f. `both` is the product of the shares of x and f in the second moment of x + f. `a` is the cosine between
+    /// two tokens of x, and `b` that between two tokens of f; `joint` is the covariance of these cosines over networks.
     pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Self {
         let product = a * b;
         Self {

@@ -21,7 +21,7 @@ pub(crate) struct Symmetric {
     blocks: SmallVec<[Matrix; 1]>,
 }
 
-/// Returns the index of the block of two streams, the larger one first.
+/// Returns the index in `blocks` of the block of the streams `row` and `column` ≤ `row`.
 fn lower(row: usize, column: usize) -> usize {
     row * (row + 1) / 2 + column
 }
@@ -40,7 +40,7 @@ impl Symmetric {
         if a < b { self.blocks[lower(b, a)].transpose() } else { self.blocks[lower(a, b)] }
     }
 
-    /// Returns the block of one stream.
+    /// Returns the diagonal block of one stream.
     pub(crate) fn own(&self, stream: usize) -> &Matrix {
         &self.blocks[lower(stream, stream)]
     }
@@ -119,7 +119,7 @@ impl Symmetric {
         product
     }
 
-    /// Adds a copy of a stream after all others.
+    /// Adds a copy of a stream, as the last stream.
     pub(crate) fn fork(&mut self, stream: usize) {
         let row: SmallVec<[Matrix; 4]> = (0..self.streams).map(|other| self.block(stream, other)).collect();
         self.blocks.extend(row);
@@ -127,8 +127,9 @@ impl Symmetric {
         self.streams += 1;
     }
 
-    /// Returns F A Fᵀ for a map F that joins the streams `parts` into one. The joined stream takes the index of the
-    /// first part. The other parts have to be the last streams, and are removed.
+    /// Returns F A Fᵀ for this matrix A and a map F that joins the streams `parts` into one. `maps` are the blocks of
+    /// F, one per part. The joined stream takes the index of the first part. The other parts have to be the last
+    /// streams, and are removed.
     pub(crate) fn joined(&self, parts: &[usize], maps: &[Matrix]) -> Self {
         let (first, mut joined) = (parts[0], self.clone());
         joined.truncate(self.streams + 1 - parts.len());
@@ -141,7 +142,7 @@ impl Symmetric {
         joined
     }
 
-    /// Returns Fᵀ A F for the map F of [`Self::joined`].
+    /// Returns Fᵀ A F for this matrix A and the map F of [`Self::joined`].
     pub(crate) fn split(&self, parts: &[usize], maps: &[Matrix]) -> Self {
         let (first, mut split) = (parts[0], self.clone());
         split.streams += parts.len() - 1;
@@ -196,7 +197,7 @@ impl Quadratic {
         self.gradient.len()
     }
 
-    /// Adds a function of some of the streams, whose indices here are `parts`.
+    /// Adds a function of some of the streams. Stream i of `other` is stream `parts[i]` here.
     pub(crate) fn add_placed(&mut self, other: &Self, parts: &[usize]) {
         self.value += other.value;
         for (row, &part) in parts.iter().enumerate() {
@@ -208,8 +209,7 @@ impl Quadratic {
         }
     }
 
-    /// Returns the function as one of `streams` streams, among which the streams of this function have the indices
-    /// `parts`.
+    /// Returns the function as a function of `streams` streams. Stream i of this function becomes stream `parts[i]`.
     pub(crate) fn placed(&self, parts: &[usize], streams: usize) -> Self {
         let mut placed = Self::constant(0.0, streams);
         placed.add_placed(self, parts);

@@ -1,14 +1,15 @@
-//! The state of a stream beyond its second moments: the law of its entries, and the noise that they have added so far.
+//! The state of a stream beyond its second moments: the distribution of its entries, and the noise that they have
+//! added so far.
 //!
-//! Sums over entries have noise that depends on the law of the entries. A component that works entry by entry changes
-//! this law and leaves the noise out of the covariance. A component that reads inner products x_a·x_b (linear map,
+//! Sums over entries have noise that depends on this distribution. A component that works entry by entry changes the
+//! distribution and leaves the noise out of the covariance. A component that reads inner products x_a·x_b (linear map,
 //! norm, attention, sum) adds the noise first.
 
 use super::forward::Step;
 use super::noise::{FourPoint, Noise};
 use super::variables::{Matrix, R_AB, U_A, Vector};
 
-/// The law of the entries after an activation, less their mean.
+/// The statistics of φ − E φ, the entries after an activation φ less their mean.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Centred {
     pub(crate) entries: FourPoint,
@@ -39,11 +40,11 @@ pub(crate) struct Stream {
     pub(crate) drawn: Option<Noise>,
     /// n/E x² times E D_a² and times E D_a D_b for two tokens a, b, where D is the mean of a token's entries minus E x.
     pub(crate) ones: [f64; 2],
-    /// The derivatives of u_a and r_ab here by u_a and r_ab at the last fork, and the factor on the cosine of two
-    /// gradients from here back to the fork.
+    /// The derivatives of u_a and r_ab of this stream with respect to u_a and r_ab at the last fork, and the factor on
+    /// the cosine of two gradients from here back to the fork.
     pub(crate) susceptibility: [f64; 3],
-    /// The variance over networks of ln of the variance of all entries, as far as entries cause it; `None` if it is the
-    /// variance of u.
+    /// The contribution of finitely many entries to the variance over networks of ln V, where V is the variance of all
+    /// entries. `None` if ln V has the variance of U.
     pub(crate) variance: Option<f64>,
 }
 
@@ -57,7 +58,7 @@ impl Centred {
 }
 
 impl Stream {
-    /// A stream of Gaussian entries that were just drawn. `variance` is the variance of their correlation over
+    /// A stream of Gaussian entries that were just sampled. `variance` is the variance of their correlation over
     /// networks.
     pub(crate) fn drawn(width: f64, [leading, correlation]: [f64; 2], variance: f64) -> Self {
         Self {
@@ -74,8 +75,8 @@ impl Stream {
         }
     }
 
-    /// The start of a stream. `fixed` is the part of x that is the same in all networks: its share of E x², and its
-    /// correlation between two tokens.
+    /// The state at the start of a stream. `fixed` is the part of x that is the same in all networks: its share of E
+    /// x², and its correlation between two tokens.
     pub(crate) fn start(width: f64, correlation: f64, fixed: [f64; 2]) -> Self {
         let [share, of_fixed] = fixed;
         Self { fixed, ones: [1.0 - share, correlation - share * of_fixed], ..Self::drawn(width, [correlation; 2], 0.0) }
@@ -94,8 +95,8 @@ impl Stream {
         Some(Noise { covariance: covariance - drawn.covariance, drift: drift - drawn.drift })
     }
 
-    /// Returns the noise that is in the covariance after a map of single entries: the noise of the input's entries,
-    /// carried through the map.
+    /// Returns the noise that is in the covariance after a component that works entry by entry: the noise of the
+    /// input's entries, carried through the map.
     pub(crate) fn behind(&self, step: &Step, length: f64) -> Noise {
         let before = self.drawn.unwrap_or_else(|| self.noise(length));
         let jacobian = step.part(step.parts[0]);

@@ -23,19 +23,19 @@ use crate::mean_field::signal::Signal;
 
 /// The number of variables of a stream.
 pub(crate) const VARIABLES: usize = 7;
-/// The index of u_a.
+/// The index of u_a, the logarithm of the mean square of token a.
 pub(crate) const U_A: usize = 0;
-/// The index of u_b.
+/// The index of u_b, the logarithm of the mean square of token b.
 pub(crate) const U_B: usize = 1;
-/// The index of r_ab.
+/// The index of r_ab, the cosine of tokens a and b.
 pub(crate) const R_AB: usize = 2;
-/// The index of r_a.
+/// The index of r_a, the correlation of token a with all other tokens.
 pub(crate) const R_A: usize = 3;
-/// The index of r_b.
+/// The index of r_b, the correlation of token b with all other tokens.
 pub(crate) const R_B: usize = 4;
-/// The index of U.
+/// The index of U, the logarithm of the mean square of all tokens.
 pub(crate) const U: usize = 5;
-/// The index of R.
+/// The index of R, the mean correlation of two different tokens.
 pub(crate) const R: usize = 6;
 /// The number of variables of a pair of tokens: u_a, u_b and r_ab.
 pub(super) const PAIR: usize = 3;
@@ -66,7 +66,7 @@ impl PairMoments {
         Self { width: x.width, own, ln_unit: x.kernel.ln_unit, correlation, mean }
     }
 
-    /// PairMoments of features of mean 0 and variance 1, whose tokens have this correlation.
+    /// The moments of features of mean 0 and variance 1, whose tokens have this correlation.
     pub(crate) fn unit(correlation: f64) -> Self {
         Self { width: 1.0, own: 1.0, ln_unit: 0.0, correlation, mean: None }
     }
@@ -87,7 +87,7 @@ impl PairMoments {
     }
 }
 
-/// Returns E x_a² without its unit and the correlation of two tokens, averaged over a sequence.
+/// Returns E x_a² in units of e^`ln_unit`, and the correlation of two tokens, averaged over a sequence.
 fn averages(kernel: &Kernel) -> (f64, f64) {
     let positions = &kernel.positions;
     let count = positions.length;

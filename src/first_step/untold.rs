@@ -8,8 +8,8 @@ use sigprop_stack::{
 
 use crate::mean_field::dual::function::is_odd;
 
-/// Returns the names of the weights of maps that make keys. Under Adam it also returns the weights before activations
-/// that can be silent, and those whose input features are not like Gaussian ones.
+/// Returns the names of the weights for which no change of the output is predicted: those of maps that make keys and,
+/// under Adam, those before activations that can be silent and those whose input features are not close to Gaussian.
 pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
     let mut search = Search { optimizer, ends: Vec::new(), weights: HashSet::new() };
     for stream in &stack.streams {
@@ -23,7 +23,7 @@ pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
     search.weights
 }
 
-/// The deviations of features from Gaussian features without a mean.
+/// The properties in which features deviate from Gaussian features of mean zero.
 #[derive(Clone, Copy, Debug)]
 struct Features {
     has_mean: bool,
@@ -35,7 +35,7 @@ struct Features {
 impl Features {
     const GAUSSIAN: Self = Self { has_mean: false, is_skewed: false, is_heavy: false };
 
-    /// The properties of a sum or a concatenation of both.
+    /// Returns the deviations of a sum or a concatenation of two sets of features.
     fn or(self, other: Self) -> Self {
         Self {
             has_mean: self.has_mean || other.has_mean,
@@ -44,8 +44,8 @@ impl Features {
         }
     }
 
-    /// Returns true if the signs of this map's gradients are those of sums of Gaussian terms. A standardised weight
-    /// subtracts the mean.
+    /// Returns true if the gradients of a linear map on these features have the signs of sums of Gaussian terms. A
+    /// standardised weight subtracts the mean.
     fn are_gaussian(self, linear: &Linear) -> bool {
         !self.is_heavy && if linear.standardised.is_some() { !self.is_skewed } else { !self.has_mean }
     }
@@ -80,7 +80,8 @@ struct Search<'s> {
 }
 
 impl<'s> Search<'s> {
-    /// Returns the features after a body and collects its weights; `makes_keys` is true for a part of the keys.
+    /// Returns the deviations of the features after `body`, from those before it, and collects the weights of its maps
+    /// whose output change is not predicted. `makes_keys` is true if `body` is part of a chain that computes keys.
     fn through(&mut self, body: &'s [Node], mut features: Features, makes_keys: bool) -> Features {
         for (place, node) in body.iter().enumerate() {
             if let Op::Apply(Component::Linear(linear)) = &node.op {
@@ -129,7 +130,8 @@ fn is_wave(term: &EmbeddingTerm) -> bool {
     matches!(term, EmbeddingTerm::SinusoidalPosition { .. })
 }
 
-/// Returns true if features may have a gradient of exactly zero for all tokens.
+/// Returns true if a node is an activation, such as ReLU, before which a feature may have a gradient of exactly zero
+/// for all tokens.
 fn can_be_silent(node: &Node) -> bool {
     let Op::Apply(Component::Activation(activation)) = &node.op else { return false };
     match activation {

@@ -1,4 +1,4 @@
-//! SlopeMoments of a softmax in which one score has a different law, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
+//! Moments of a softmax in which one score has a different distribution, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
 //!
 //! # Formula
 //!
@@ -18,7 +18,7 @@
 //!
 //! # Assumption
 //!
-//! ScoreNodes whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it
+//! Scores whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it
 //! has at that deviation. They are scaled down to it, and ln Σ e^z is scaled up again. A mean beyond all other scores
 //! only shifts ln Σ e^z.
 
@@ -35,25 +35,26 @@ const SHARPEST_CAPPED: f64 = 4096.0;
 /// Number of standard deviations beyond which no score lies.
 const REACH: f64 = 10.0;
 
-/// SlopeMoments of the softmax weights A and of the scores from which they are computed.
+/// Moments of softmax weights A and of the scores from which they are computed. One score, the distinguished one, has a
+/// distribution of its own.
 pub(crate) struct Apart {
     /// E ln Σ e^z.
     pub(crate) ln_partition: f64,
-    /// SlopeMoments of the weight of the distinguished score.
+    /// Moments of the weight of the distinguished score.
     pub(crate) own: Weights,
-    /// SlopeMoments of the other weights, summed over all of them.
+    /// Moments of the other weights, summed over all of them.
     pub(crate) others: Weights,
-    /// SlopeMoments of the weights of each group, summed over the group.
+    /// Moments of the weights of each group, summed over the group.
     pub(crate) groups: Vec<Weights>,
-    /// SlopeMoments of the distinguished score.
+    /// Moments of the distinguished score.
     pub(crate) own_score: SlopeMoments,
-    /// SlopeMoments of one score of each group.
+    /// Moments of one score of each group.
     pub(crate) group_scores: Vec<SlopeMoments>,
-    /// SlopeMoments of one of the other scores, on average over the groups.
+    /// Moments of one of the other scores, on average over the groups.
     pub(crate) other_score: SlopeMoments,
 }
 
-/// A group of scores with the same law.
+/// A group of scores with the same distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Group {
     /// The number of scores.
@@ -62,7 +63,7 @@ pub(crate) struct Group {
     pub(crate) variance: f64,
 }
 
-/// SlopeMoments of softmax weights A.
+/// Moments of softmax weights A.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weights {
     /// E A.
@@ -75,7 +76,7 @@ pub(crate) struct Weights {
     pub(crate) square: f64,
 }
 
-/// SlopeMoments of a score z and of J.
+/// Moments of a score z and of J.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlopeMoments {
     /// E z.
@@ -115,8 +116,8 @@ impl Apart {
         }
     }
 
-    /// Computes the moments with the mean clamped to the range of the other scores. Beyond it, only ln Σ e^z and the
-    /// score itself depend on the mean.
+    /// Computes the moments with the mean clamped to the range of the other scores. Beyond this range, only ln Σ e^z
+    /// and the distinguished score itself depend on its mean.
     fn within_reach(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
         let n: f64 = groups.iter().map(|group| group.count).sum();
         let w = groups.iter().map(|group| group.variance).fold(0.0, f64::max);
@@ -193,14 +194,14 @@ impl Weights {
 /// Integrands are negligible where 1 − e^{−y} is at most e to the power of minus this number.
 const NEGLIGIBLE: f64 = 25.0;
 
-/// The law of a score as quadrature nodes in ascending order.
+/// The distribution of a score as quadrature nodes in ascending order.
 struct ScoreNodes {
     nodes: Vec<Node>,
 }
 
 struct Node {
     score: f64,
-    /// J.
+    /// The slope J of the soft cap.
     slope: f64,
     weight: f64,
 }
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// ScoreNodes that hardly vary have weights A = e^μ/(e^μ + n).
+    /// Scores that hardly vary have weights A = e^μ/(e^μ + n).
     #[test]
     fn fixed_scores_are_a_plain_softmax() {
         let (n, mean) = (99.0_f64, 50.0_f64.ln());
@@ -292,7 +293,7 @@ mod tests {
         assert_relative_eq!(found.others.square, n / 149.0_f64.powi(2), max_relative = 1e-6);
     }
 
-    /// Nothing overflows where scores are far apart.
+    /// No moment overflows if scores are far apart.
     #[test]
     fn one_far_above_takes_it_all() {
         let found = Apart::new(&[Group { count: 1000.0, variance: 0.5 }], [2000.0, 4.0], None);
@@ -315,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Nothing jumps at the deviation from which scores are scaled down.
+    /// The moments are continuous at the standard deviation from which scores are scaled down.
     #[test]
     fn scaled_scores_join_the_others() {
         let at =
@@ -364,8 +365,8 @@ mod tests {
         }
     }
 
-    /// Two groups of one law equal one group. With groups of different laws the moments are as sampled, |z| < 4.5 (α =
-    /// 7e-6 each).
+    /// Two groups of one distribution equal one group. For groups of different distributions the moments are as
+    /// sampled, |z| < 4.5 (α = 7e-6 each).
     #[test]
     fn groups_are_as_sampled() {
         const SAMPLES: usize = 100_000;

@@ -36,13 +36,14 @@
 //!
 //! # Assumptions
 //!
-//! Targets have the law of the input and do not depend on the token itself, as in a language model at initialisation.
-//! The component of g along x itself, s² x, is left out: the norm before the head subtracts it, and it is one direction
-//! of n. The loss is averaged over sequences, not summed. The global norm leaves out gradients of norm biases.
+//! Targets have the distribution of the input and do not depend on the token itself, as in a language model at
+//! initialisation. The component of g along x itself, s² x, is left out: the norm before the head subtracts it, and it
+//! is one direction of n. The loss is averaged over sequences, not summed. The global norm leaves out gradients of norm
+//! biases.
 //!
 //! # Source
 //!
-//! SlopeMoments of the softmax: `src/mean_field/softmax/`; the rest is ours.
+//! Moments of the softmax: `src/mean_field/softmax/`; the rest is ours.
 
 mod apart;
 mod own;
@@ -67,8 +68,8 @@ use own::Own;
 use residual::{Logits, Residual, RowGroup};
 use targets::Repeats;
 
-/// The softmax weight of the token just read is reported by a caveat if it is above this. The square of that weight is
-/// the common part of the gradients of equal ids.
+/// The softmax weight, at a token, of the token's own id above which a caveat reports it. The square of this weight is
+/// the common part of the gradients of tokens with equal ids.
 const READ: f64 = 0.1;
 
 /// ln of the logit variance above which the softmax is 0 or 1, and only the loss grows, with the standard deviation.
@@ -124,7 +125,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     predict_loss_watched(stack, head, options.into(), &|| ())
 }
 
-/// Predicts like [`predict_loss`], and calls `each` twice for every sequence that it averages over.
+/// Predicts like [`predict_loss`], and calls `each` twice for every given sequence of ids.
 pub fn predict_loss_watched(
     stack: &Stack,
     head: &Head,
@@ -191,7 +192,7 @@ pub fn predict_loss_watched(
     Ok(LossPrediction { prediction, loss })
 }
 
-/// Returns a caveat if the head gives more than `READ` of the softmax to the token just read.
+/// Returns a caveat if the head gives more than a share `READ` of the softmax to the token's own id.
 fn caveat(residual: &Residual) -> Option<Caveat> {
     (residual.read > READ).then(|| Caveat::at("head", Condition::TokenJustRead(residual.read)))
 }
@@ -219,7 +220,7 @@ pub(crate) fn entries(stack: &Stack, head: Option<&Head>) -> HashMap<String, u64
     entries
 }
 
-/// SlopeMoments of the input of the head.
+/// Moments of the input of the head.
 struct End {
     ln_second: f64,
     cosine: f64,

@@ -41,13 +41,13 @@ pub(super) struct Own {
     pub(super) cosine: f64,
     /// The component along the embedding that the norms leave of a unit gradient along it.
     pub(super) kept: f64,
-    /// The component along the end of the stream that the norms leave of the same gradient, divided by the cosine.
+    /// The component along the end of the stream that the norms leave of this unit gradient, divided by the cosine.
     pub(super) radial: f64,
 }
 
 impl Own {
-    /// Computes the relation for embeddings of this variance, in the stream at whose end the gradient starts, from the
-    /// second moments of all sites.
+    /// Computes the relation for embeddings of this `variance`, from the second moments of all sites in `table`. The
+    /// stream is the one at whose end the gradient starts.
     pub(super) fn new(stack: &Stack, table: &SiteTable, variance: f64) -> Self {
         let stream = &stack.streams[stack.gradient.stream];
         let second = ForwardPass::new(stream).second_moment();
@@ -62,7 +62,8 @@ impl Own {
     }
 }
 
-/// A signal on its way through the stream.
+/// The signal at one point of the stream: its cosine to the token's embedding, ln E x², and the norms that it has
+/// passed (`None` before the first).
 #[derive(Clone, Copy)]
 struct Carried {
     cosine: f64,
@@ -71,20 +72,21 @@ struct Carried {
 }
 
 impl Carried {
-    /// Returns the norms that the signal has passed once it also passes the next one.
+    /// Returns the passed norms, including a norm at the current point.
     fn normed(&self) -> Norms {
         match self.norms {
             None => Norms { first: self.cosine, last: self.cosine, lost: 0.0 },
             Some(Norms { first, last, lost }) if self.cosine.abs() > 0.0 => {
                 Norms { first, last: self.cosine, lost: lost + 1.0 - (self.cosine / last).powi(2) }
             }
-            // Nothing of the embedding arrives here.
+            // No part of the embedding reaches this norm.
             Some(norms) => norms,
         }
     }
 }
 
-/// The norms that a signal has passed: its cosine at the first and at the last, and Σ (1 − c_{i+1}²/c_i²).
+/// The norms that a signal has passed: its cosine c_i at the first and at the last of them, and Σ (1 − c_{i+1}²/c_i²)
+/// over successive norms.
 #[derive(Clone, Copy)]
 struct Norms {
     first: f64,
@@ -92,7 +94,7 @@ struct Norms {
     lost: f64,
 }
 
-/// ln E x² of every site.
+/// ln E x² of every site, by the path of the site.
 struct Levels<'a>(HashMap<&'a str, f64>);
 
 impl Levels<'_> {

@@ -1,11 +1,11 @@
-//! SlopeMoments of J (p − y), the softmax minus the one-hot target times the slope of the soft cap, and of the loss. Tied
+//! Moments of J (p − y), the softmax minus the one-hot target times the slope of the soft cap, and of the loss. Tied
 //! heads are in `tied.rs`.
 
 use super::apart::{Apart, Group};
 use super::targets::Repeats;
 use crate::mean_field::softmax::SoftmaxRow;
 
-/// The law of the logits of a head.
+/// The distribution of the logits of a head.
 pub(super) struct Logits {
     /// V, the number of rows.
     pub(super) vocab_size: f64,
@@ -13,7 +13,7 @@ pub(super) struct Logits {
     pub(super) width: f64,
     /// w, the variance of a logit before the soft cap, on average over the rows.
     pub(super) variance: f64,
-    /// All rows of the head, grouped by their size.
+    /// All rows of the head, grouped by their standard deviation.
     pub(super) rows: Vec<RowGroup>,
     /// The soft cap, if there is one.
     pub(super) softcap: Option<f64>,
@@ -37,7 +37,7 @@ pub(super) struct RowGroup {
     pub(super) weight: f64,
 }
 
-/// SlopeMoments of the loss and of its gradient with respect to the logits.
+/// Moments of the loss and of its gradient with respect to the logits.
 pub(super) struct Residual {
     /// E loss.
     pub(super) cross_entropy: f64,
@@ -55,7 +55,7 @@ pub(super) struct Residual {
     pub(super) table: f64,
     /// `between` for tokens of equal ids, without the component along the input of the head.
     pub(super) alike: f64,
-    /// E p of the token just read. In a tied head it differs from E p of other tokens.
+    /// E p of the token's own id. In a tied head it differs from E p of other ids.
     pub(super) read: f64,
 }
 
@@ -79,7 +79,7 @@ impl Residual {
         }
     }
 
-    /// Computes the moments if the target is in this group of rows.
+    /// Computes the moments for a target in the group of rows with index `target`.
     fn untied_with(logits: &Logits, target: usize) -> Self {
         let &Logits { softcap, repeats, seq_len, .. } = logits;
         let row = Apart::new(&logits.groups(Some(target)), [0.0, logits.variance_of(target)], softcap);
@@ -107,8 +107,8 @@ impl Residual {
 }
 
 impl Residual {
-    /// Returns the correlations of the gradients that pass the norm, between tokens of different ids and between tokens
-    /// of equal ids.
+    /// Returns the correlations between the gradients of two tokens before the norm: for tokens of different ids, and
+    /// for tokens of equal ids.
     pub(super) fn correlations(&self, repeats: &Repeats) -> [f64; 2] {
         let other = (self.between - repeats.two * self.alike) / (1.0 - repeats.two).max(f64::MIN_POSITIVE);
         [other, self.alike].map(|product| (product / self.across).clamp(0.0, 1.0))
@@ -122,13 +122,13 @@ impl Logits {
         [(other + self.own).min(1.0), other]
     }
 
-    /// Returns the groups of scores, without one row of the group `without`.
+    /// Returns the groups of scores, with one row fewer in the group of index `without`.
     pub(super) fn groups(&self, without: Option<usize>) -> Vec<Group> {
         let count = |index: usize| self.rows[index].count - f64::from(u8::from(without == Some(index)));
         (0..self.rows.len()).map(|index| Group { count: count(index), variance: self.variance_of(index) }).collect()
     }
 
-    /// Returns the group with most rows.
+    /// Returns the index of the group with most rows.
     pub(super) fn commonest(&self) -> usize {
         let largest = |(_, row): &(usize, &RowGroup)| row.count;
         let all = self.rows.iter().enumerate();
@@ -140,13 +140,13 @@ impl Logits {
         self.variance * self.rows[group].weight
     }
 
-    /// Returns the sum of `of` over groups, each weighted by the size of its rows.
+    /// Returns the sum of `of` over the indices of groups, each weighted by `weight` of its rows.
     pub(super) fn weighted(&self, of: impl Fn(usize) -> f64) -> f64 {
         self.rows.iter().enumerate().map(|(index, row)| row.weight * of(index)).sum()
     }
 
-    /// Returns E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens with this cosine, whose targets are in this group. With
-    /// `by_size` each row is weighted by its size.
+    /// Returns E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens with this cosine, whose targets are in the group of
+    /// index `target`. With `by_size` each row is weighted by its size.
     fn between(&self, row: &Apart, target: usize, cosine: f64, by_size: bool) -> f64 {
         let score = row.own_score;
         // Slopes are even in the logits, so their common part at two tokens grows with ρ².

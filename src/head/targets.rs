@@ -1,4 +1,4 @@
-//! The targets of the network: ids with the law of its input.
+//! The targets of the network: ids with the distribution of its input.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,8 @@ use sigprop_stack::{Ids, Source, Stack};
 
 use super::Head;
 
-/// The probabilities that two, three or four tokens of a sequence, or targets, have the same id.
+/// The probabilities that two, three or four different tokens of a sequence have the same id. They are equal for the
+/// targets.
 #[derive(Clone, Copy)]
 pub(super) struct Repeats {
     pub(super) two: f64,
@@ -35,7 +36,7 @@ impl Repeats {
     }
 }
 
-/// Returns the share of choices of `size` different positions that have equal ids.
+/// Returns the share of equal ids: among all choices of `size` different positions, those whose ids are all equal.
 fn equal_shares(sequence: &[u32], size: i32) -> f64 {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for id in sequence {

@@ -160,7 +160,7 @@ fn own_embeddings_are_followed_through_skips() {
     assert_relative_eq!(own.radial, left.iter().map(|left| left - 1.0).sum::<f64>(), max_relative = 1e-9);
 }
 
-/// Tables of N(0, 1) have the caveat, tables of N(0, 0.02²) do not.
+/// Tied tables of N(0, 1) have the caveat about the token's own id; tables of N(0, 0.02²) do not.
 #[test]
 fn tokens_that_find_themselves_are_told() {
     for (scheme, expected) in [("pytorch", true), ("gpt2", false)] {

@@ -90,7 +90,8 @@ impl Residual {
 }
 
 impl Logits {
-    /// Returns E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, each of which has its own row in the head.
+    /// Returns E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, for a head in which the id of each has a row of its
+    /// own.
     fn between_read(&self, row: &Apart) -> f64 {
         let repeat = self.repeats.two;
         let (own, others) = (row.own.sloped, row.others.sloped);
@@ -106,15 +107,16 @@ impl Logits {
     }
 }
 
-/// Probabilities for ordered pairs of different tokens.
+/// Probabilities for ordered pairs of different tokens a and b, with ids o and targets y. Every field is for one class
+/// of pairs, and for two events Y and Z of the targets.
 struct Pairs {
-    /// Pairs with o_a = o_b = o. Y: y_a = o. Z: y_b = o.
+    /// Pairs of equal ids, o_a = o_b = o. Y is the event y_a = o, and Z is y_b = o.
     same: Chances,
-    /// Pairs with o_a = o_b. Y: y_a is another id. Z: y_b is another id. Both: these are the same id.
+    /// Pairs of equal ids. Y is the event that y_a is some other id v, and Z that y_b is v.
     beside: Chances,
-    /// Pairs with o_a ≠ o_b. Y: y_a = o_b. Z: y_b = o_a.
+    /// Pairs of different ids. Y is the event y_a = o_b, and Z is y_b = o_a.
     crossed: Chances,
-    /// Pairs with o_a ≠ o_b. Y: y_a = o_b. Z: y_b = o_b.
+    /// Pairs of different ids. Y is the event y_a = o_b, and Z is y_b = o_b.
     parallel: Chances,
 }
 
@@ -155,7 +157,8 @@ impl Pairs {
     }
 }
 
-/// Probabilities among all pairs: of the pairs of a class, and of the pairs in it with Y, with Z and with both.
+/// Probabilities among all pairs: that a pair is in the class (`pairs`); that it is in the class and Y occurs
+/// (`first`), Z occurs (`second`), or both occur (`both`).
 struct Chances {
     pairs: f64,
     first: f64,
@@ -164,7 +167,8 @@ struct Chances {
 }
 
 impl Chances {
-    /// Returns E (α − Y J)(β − Z J') over the pairs of the class. The arguments are α and E J, and β and E J'.
+    /// Returns E (α − Y J)(β − Z J') over the pairs of the class, where Y and Z are 1 if the events occur. The
+    /// arguments are α and E J, and β and E J'.
     fn product(&self, [alpha, slope]: [f64; 2], [beta, other]: [f64; 2]) -> f64 {
         let targets = slope * other * self.both - alpha * other * self.second - beta * slope * self.first;
         alpha * beta * self.pairs + targets

@@ -82,7 +82,7 @@ impl<'a> Keys<'a> {
         self.find(&[key]).map(|(_, value)| value)
     }
 
-    /// Marks as read the `keys` whose values make no difference in this family.
+    /// Marks `keys` as read, because their values make no difference in this family.
     pub(super) fn same(&self, keys: &[&'static str]) {
         self.find(keys);
     }
@@ -114,7 +114,7 @@ impl<'a> Keys<'a> {
         Ok(Some(got))
     }
 
-    /// Reads a size that may be missing.
+    /// Reads a size; `None` if its keys are missing.
     pub(super) fn maybe_size(&self, name: &str, keys: &[&'static str]) -> Result<Option<usize>, ImportError> {
         self.read(name, keys, None, "a number between 1 and 1048576", size)
     }
@@ -200,7 +200,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Returns a size, or the common size of a list with one per block.
+/// Returns the value as a size; for a list of equal sizes, one per block, the size of a block. `None` for other values.
 fn size(value: &Value) -> Option<usize> {
     let value = match value.as_array().map(Vec::as_slice) {
         Some([first, rest @ ..]) if rest.iter().all(|other| other == first) => first,

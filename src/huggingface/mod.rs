@@ -32,7 +32,7 @@ pub struct Options {
     pub family: Option<&'static str>,
     /// The release of the library that initialises the weights.
     pub version: Version,
-    /// The half that is read of a model of texts and images.
+    /// The half that is read if the model has a text half and an image half.
     pub tower: Tower,
     /// The number of tokens of a sequence, on which some frequencies of rotary positions depend. By default it is the
     /// model's number of positions, up to 256.

@@ -9,12 +9,12 @@ use crate::huggingface::Held;
 /// Blocks of one stack that are not in the checkpoint at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbsentBlocks {
-    /// The beginning of the names of the stack's tensors, relative to the base model; `None` if the network has only
-    /// one stack.
+    /// The prefix that the names of all tensors of the stack share, relative to the base model; `None` if the network
+    /// has only one stack.
     pub stack: Option<String>,
     /// The numbers of the blocks.
     pub numbers: BTreeSet<usize>,
-    /// The number of blocks of the stack.
+    /// The number of all blocks of the stack.
     pub of: usize,
     /// The names of the tensors of the absent blocks.
     pub tensors: Vec<String>,

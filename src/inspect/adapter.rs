@@ -12,7 +12,8 @@
 //!
 //! # Source
 //!
-//! Hu et al. 2021, LoRA, section 4.1; Kalajdzievski 2023 for α/√r; PEFT, `tuners/lora/layer.py`, `reset_lora_parameters`.
+//! Hu et al. 2021, LoRA, section 4.1; Kalajdzievski 2023 for α/√r; PEFT, `tuners/lora/layer.py`,
+//! `reset_lora_parameters`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -29,7 +30,7 @@ use crate::huggingface::{Held, Part, Start};
 /// The initialisation that fresh adapters are compared with.
 const SCHEME: &str = "PEFT";
 
-/// An adapter: pairs of matrices for modules of another model.
+/// A LoRA adapter: pairs of matrices A and B for modules of another model, the base model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
     config: Config,
@@ -48,16 +49,16 @@ struct Config {
     alpha_pattern: Option<BTreeMap<String, f64>>,
 }
 
-/// A and B of one module.
+/// The matrices A and B of one module.
 #[derive(Clone, Debug, PartialEq)]
 struct Pair {
     /// Path of the module in the base model.
     module: String,
     a: Entry,
     b: Entry,
-    /// The scaling c.
+    /// The factor c on the product B A.
     scaling: f64,
-    /// True for the pair of an embedding.
+    /// True if the module is an embedding.
     is_table: bool,
 }
 
@@ -103,8 +104,8 @@ impl Adapter {
         )
     }
 
-    /// Returns A and B of all modules with their initialisation by PEFT. The list is empty if the config asks for an
-    /// initialisation that is neither the default nor Gaussian.
+    /// Returns A and B of all modules, each with the initialisation by which PEFT creates it. The list is empty if the
+    /// config asks for an initialisation that is neither the default nor Gaussian.
     pub fn held(&self) -> Vec<Held> {
         let halves =
             |pair: &'_ Pair| [(pair.a.clone(), self.start_of_a(pair)), (pair.b.clone(), self.start_of_b(pair))];
@@ -128,8 +129,8 @@ impl Adapter {
         Some(if pair.is_table && start == Init::Zero { Init::Normal { std: 1.0 } } else { Init::Zero })
     }
 
-    /// Returns the findings about the tensors of the adapter. All factors that must be zero and are not have a single
-    /// finding, and so have all modules whose factors are both zero.
+    /// Returns the findings about the tensors of the adapter. There is one finding for all matrices that must be zero
+    /// in a fresh adapter and are not, and one for all modules whose two matrices are zero.
     pub fn findings(&self, inspection: &Inspection) -> Vec<Finding> {
         let zeros: HashSet<String> = self.pairs.iter().map(|pair| starred(&pair.zero().name)).collect();
         let is_own = |finding: &Finding| match finding.problem {
@@ -145,7 +146,7 @@ impl Adapter {
         findings
     }
 
-    /// Returns the finding about factors that must be zero and are not, if there are any.
+    /// Returns the finding about matrices that must be zero in a fresh adapter and are not; `None` if there are none.
     fn moved(&self, inspection: &Inspection) -> Option<Finding> {
         let sizes = sizes(inspection);
         let size = |pair: &Pair| sizes.get(pair.zero().name.as_str()).copied().filter(|size| *size > 0.0);
@@ -169,7 +170,7 @@ impl Adapter {
         })
     }
 
-    /// Returns the finding about modules whose factors are both zero, if there are any.
+    /// Returns the finding about modules whose matrices A and B are both zero; `None` if there are none.
     fn dead(&self, inspection: &Inspection) -> Option<Finding> {
         let sizes = sizes(inspection);
         let is_zero = |entry: &Entry| sizes.get(entry.name.as_str()).is_some_and(|size| *size <= 0.0);
@@ -189,7 +190,7 @@ impl Adapter {
         })
     }
 
-    /// Returns a sentence about the start of training, if the adapter is like a fresh one.
+    /// Returns a sentence about the start of training; `None` if the adapter is not like a fresh one.
     pub fn opening(&self, inspection: &Inspection) -> Option<String> {
         let is_fresh = self.moved(inspection).is_none() && self.dead(inspection).is_none();
         is_fresh.then(|| {
@@ -214,7 +215,7 @@ impl Adapter {
 }
 
 impl Pair {
-    /// Returns the factor that is zero in a fresh adapter.
+    /// Returns the matrix of the pair that is zero in a fresh adapter.
     fn zero(&self) -> &Entry {
         if self.is_table { &self.a } else { &self.b }
     }

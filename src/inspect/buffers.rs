@@ -10,7 +10,7 @@ pub(super) fn is_buffer(pattern: &str) -> bool {
     BUFFERS.iter().any(|name| pattern.ends_with(name))
 }
 
-/// Returns true if a tensor of this name is the same in all blocks, or in all rows, as it should be.
+/// Returns true if tensors of this name are meant to be equal in all blocks or in all rows.
 pub(super) fn is_fixed(pattern: &str) -> bool {
     is_buffer(pattern) || SEQUENCES.iter().any(|name| pattern.ends_with(name))
 }

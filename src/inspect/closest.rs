@@ -16,7 +16,7 @@ use crate::huggingface::{Held, Names, Start};
 use crate::schemes::{SCHEMES, Scheme};
 use sigprop_stack::{Init, parameters};
 
-/// The ratio that is assumed where either the tensor or the scheme is zero and the other is not.
+/// The ratio of the measured to the initial size that is assumed if only one of them is zero.
 const NOTHING: f64 = 1000.0;
 
 /// A scheme, and the distance of a checkpoint from it.
@@ -24,7 +24,8 @@ const NOTHING: f64 = 1000.0;
 pub struct Resemblance {
     /// The scheme, with its arguments.
     pub scheme: String,
-    /// The root mean square distance of all sampled tensors, as a factor; 1 if all agree with the scheme.
+    /// The root mean square distance (see the header) of all sampled tensors from the scheme, as a factor; 1 if all
+    /// agree with it.
     pub factor: f64,
 }
 
@@ -33,7 +34,7 @@ pub struct Resemblance {
 pub struct Candidate {
     /// The name of the candidate.
     pub name: String,
-    /// The initialisation of every part of every tensor, by the name of its parameter.
+    /// The initialisation of every parameter, by its name in the network.
     starts: HashMap<String, Start>,
 }
 
@@ -44,15 +45,15 @@ impl Candidate {
         Some(Self::of(name, &names.held(&parameters(&stack).ok()?)))
     }
 
-    /// Returns the candidate that initialises tensors as given.
+    /// Returns the candidate that initialises tensors as listed in `held`.
     pub fn of(name: &str, held: &[Held]) -> Self {
         let parts = held.iter().flat_map(|held| &held.parts);
         let starts = parts.map(|part| (part.parameters[0].clone(), part.start)).collect();
         Self { name: name.to_owned(), starts }
     }
 
-    /// Returns every scheme that needs no arguments and is defined for the architecture. One more candidate has one
-    /// standard deviation for all tensors: the median of the measured ones, to two digits.
+    /// Returns every scheme that needs no arguments and is defined for the architecture, and one more candidate: a
+    /// normal distribution for all tensors, whose standard deviation is the median of the measured ones, to two digits.
     pub fn known(architecture: &Architecture, names: &Names, readings: &[Reading]) -> Vec<Self> {
         let named =
             SCHEMES.iter().filter(|about| about.name != "hf").filter_map(|about| Scheme::parse(about.name).ok());

@@ -18,12 +18,12 @@ const PAIRS: usize = 1 << 22;
 /// Tensors that are not independent of each other.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Copies {
-    /// The titles of the tensors. Over blocks, tensors of each title depend on each other; within a block, tensors of
-    /// one title depend on tensors of the other.
+    /// The titles of the tensors: names in the checkpoint with `*` for numbers. If `is_over_blocks`, the tensors of one
+    /// title in different blocks depend on each other; otherwise the tensors of two titles in the same block do.
     pub(super) titles: Vec<String>,
-    /// The blocks of these tensors.
+    /// The numbers of the blocks that hold these tensors.
     pub(super) blocks: BTreeSet<usize>,
-    /// True if blocks repeat each other, false if tensors of one block do.
+    /// True if tensors of different blocks depend on each other, false if tensors of the same block do.
     pub(super) is_over_blocks: bool,
     /// The weakest correlation between the tensors; 1 if they are equal.
     pub(super) correlation: f64,
@@ -58,7 +58,7 @@ fn dependence(one: &Reading, other: &Reading) -> Option<f64> {
     if a.hash == b.hash { Some(1.0) } else { a.correlation(b) }
 }
 
-/// Returns the tensors of one name that depend on each other. Names whose tensors depend on each other in the same
+/// Returns the tensors that depend on tensors of the same name in other blocks. Names for which this holds in the same
 /// blocks are joined.
 fn over_blocks(readings: &[&Reading]) -> Vec<Copies> {
     let mut by_title: BTreeMap<String, Vec<&Reading>> = BTreeMap::new();
@@ -81,7 +81,8 @@ fn over_blocks(readings: &[&Reading]) -> Vec<Copies> {
     found
 }
 
-/// Returns sets of blocks whose tensors depend on each other, each with the weakest correlation that links its tensors.
+/// Returns the sets of blocks whose tensors in `members` depend on each other. Each set comes with the weakest of the
+/// correlations by which its tensors are joined.
 fn groups(members: &[&Reading]) -> Vec<(BTreeSet<usize>, f64)> {
     let window = (PAIRS / members.len()).max(1);
     let mut group: Vec<usize> = (0..members.len()).collect();
@@ -108,7 +109,7 @@ fn groups(members: &[&Reading]) -> Vec<(BTreeSet<usize>, f64)> {
     sets.into_iter().map(|(label, blocks)| (blocks, weakest[label])).collect()
 }
 
-/// Returns the tensors of different names in one block that depend on each other.
+/// Returns the tensors that depend on a tensor of another name in the same block.
 fn within_blocks(readings: &[&Reading]) -> Vec<Copies> {
     let mut by_block: BTreeMap<_, Vec<&Reading>> = BTreeMap::new();
     for reading in readings {

@@ -3,11 +3,11 @@
 use crate::checkpoint::{Entry, Piece};
 use crate::huggingface::Held;
 
-/// The assignment of the entries of a tensor to its parts: a run of entries for the first part, a run for the second
-/// and so on, repeated to the end.
+/// The assignment of the entries of a tensor to its parts: some consecutive entries (a run) belong to the first part,
+/// the next ones to the second part and so on. This is repeated to the end of the tensor.
 pub(super) struct Cut {
     runs: Vec<usize>,
-    /// The number of entries in a row of each part.
+    /// For each part, the number of entries in one of its rows.
     rows: Vec<usize>,
 }
 
@@ -42,8 +42,8 @@ impl Cut {
         self.runs.iter().zip(&self.rows).map(move |(run, &row)| [rounds * run / row.max(1), row])
     }
 
-    /// Passes the entries of a piece to `each` with the index of their part. A piece of whole rows is passed in whole
-    /// rows of the parts.
+    /// Passes the entries of a piece to `each`, with the index of their part. If the piece consists of whole rows, each
+    /// call passes whole rows of a part.
     pub(super) fn deal<'p>(&self, piece: Piece<'p>, mut each: impl FnMut(usize, &'p [f32])) {
         let round: usize = self.runs.iter().sum();
         let (mut rest, mut place) = (piece.entries, piece.first);

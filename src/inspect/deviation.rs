@@ -15,8 +15,8 @@ use crate::huggingface::Start;
 /// The |z| above which a tensor deviates, if the deviation is also above [`VISIBLE`]. One in 1.7 million tensors that
 /// follow their scheme has a larger |z|.
 const BEYOND: f64 = 5.0;
-/// The deviation of the standard deviation, or of the mean, above which a tensor deviates, as a share of the scheme's
-/// value. Rounding to bf16 changes less.
+/// The relative difference of the standard deviation or of the mean from the scheme's above which a tensor deviates.
+/// Rounding to bf16 changes less.
 const VISIBLE: f64 = 0.01;
 
 /// A measured tensor compared with a scheme.
@@ -24,12 +24,13 @@ const VISIBLE: f64 = 0.01;
 pub struct Deviation {
     /// The initialisation by the scheme.
     pub start: Start,
-    /// The measured standard deviation over the scheme's; for constants, the measured mean over the constant. `None` if
-    /// the scheme has zeros.
+    /// The ratio of the measured standard deviation to that of the scheme; for constants, the ratio of the measured
+    /// mean to the constant. `None` if the scheme sets the tensor to zero.
     pub ratio: Option<f64>,
-    /// z of the standard deviation, or of the mean if that is further from zero; `None` for constants.
+    /// The z-score of the standard deviation, or of the mean if the z-score of the mean is further from zero; `None`
+    /// for constants.
     pub z: Option<f64>,
-    /// True if the tensor differs from the scheme.
+    /// True if the tensor differs from the scheme by more than chance and rounding.
     pub deviates: bool,
 }
 
@@ -62,8 +63,9 @@ impl Deviation {
         Self { start, ratio, z: None, deviates }
     }
 
-    /// Returns the relative deviation of the standard deviation, or of the mean in standard deviations. For constants
-    /// it is the relative deviation of the mean, and infinite if zeros are not zero.
+    /// Returns the relative deviation of the standard deviation, or the deviation of the mean in standard deviations,
+    /// whichever is larger. For constants it is the relative deviation of the mean; it is infinite if the scheme has
+    /// zeros and the tensor has not.
     pub fn share(&self, spread: &Spread) -> f64 {
         let mean = match self.start {
             Start::Drawn(init) if init.std() > 0.0 => spread.mean / init.std(),

@@ -12,7 +12,7 @@ pub enum Problem {
     NotFinite,
     /// Tensors, or rows or columns of one tensor, are equal or correlated.
     Copies,
-    /// A part of a trained checkpoint is as the scheme samples it.
+    /// A part of a trained checkpoint is still as the scheme initialises it.
     Fresh,
     /// The standard deviation or the mean differs from the scheme's.
     Deviation,
@@ -68,13 +68,13 @@ impl Problem {
     }
 }
 
-/// A statement about tensors of one name, or of several.
+/// A statement about the tensors of one name, or of several names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The kind of problem.
     pub problem: Problem,
-    /// The names in the checkpoint with `*` for numbers, followed by the part if a tensor holds several. Missing and
-    /// unknown tensors are listed by name.
+    /// The names in the checkpoint with `*` for numbers, each followed by a part if its tensor holds several parts.
+    /// Missing and unknown tensors are listed by their full names.
     pub tensors: Vec<String>,
     /// The blocks where the problem occurs; empty for tensors outside of blocks.
     pub blocks: Vec<usize>,
@@ -86,7 +86,7 @@ pub struct Finding {
     pub value: f64,
 }
 
-/// Returns a range as text: `0.01`, or `0.01…0.02`.
+/// Returns a range as text: `0.01…0.02`, or `0.01` if both ends are equal.
 pub(crate) fn range((low, high): (f64, f64)) -> String {
     let (low, high) = (short(low), short(high));
     if low == high { low } else { format!("{low}…{high}") }
@@ -114,7 +114,7 @@ impl BlockSet {
         Self::among(readings, n_blocks(group))
     }
 
-    /// Returns the blocks of readings, out of a known number.
+    /// Returns the blocks of these readings, out of `of` blocks.
     pub(super) fn among<'r>(readings: impl IntoIterator<Item = &'r Reading>, of: usize) -> Self {
         Self { blocks: readings.into_iter().filter_map(Reading::block).collect(), of }
     }

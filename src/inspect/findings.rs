@@ -78,8 +78,8 @@ fn copied(copies: &Copies, groups: &[Group]) -> Finding {
     }
 }
 
-/// Returns the finding about rows or columns of one tensor that repeat, for the block where the repetition is
-/// strongest.
+/// Returns the finding about tensors with rows or columns that repeat, described for the block where the repetition is
+/// strongest; `None` if there are none.
 fn repeated(group: &Group) -> Option<Finding> {
     if is_fixed(group.pattern) {
         return None;
@@ -109,7 +109,8 @@ fn repeated(group: &Group) -> Option<Finding> {
     Some(place.finding(Problem::Copies, group, text, value))
 }
 
-/// Returns the finding about rows of another size: `rows 2104 to 2111 have std 1, the others 0.02`.
+/// Returns the finding about rows of another size, such as `rows 2104 to 2111 have std 1, the others 0.02`; `None` if
+/// there are none.
 fn other_rows(group: &Group) -> Option<Finding> {
     let affected =
         |(reading, _): &(&Reading, _)| reading.rows.as_ref().is_some_and(|rows| rows.named().next().is_some());

@@ -10,10 +10,10 @@ pub struct Group<'a> {
     pub pattern: &'a str,
     /// The name of the parameter in the network, with `*` for the number of the block; `None` if it is not known.
     pub parameter: Option<&'a str>,
-    /// The readings, each with its deviation from the scheme; `None` if its parameter is not known or no entry is
-    /// finite.
+    /// The readings, each with its deviation from the scheme. The deviation is `None` if the parameter is not known or
+    /// no entry is finite.
     pub readings: Vec<(&'a Reading, Option<Deviation>)>,
-    /// The statistics of all judged entries of all readings together.
+    /// The statistics of the judged entries of all readings together, without rows of other sizes.
     pub spread: Spread,
 }
 
@@ -49,8 +49,8 @@ impl<'a> Group<'a> {
             .filter_map(|(reading, deviation)| Some((*reading, deviation.filter(|found| found.deviates)?)))
     }
 
-    /// Returns the smallest and the largest standard deviation that the scheme has for these tensors; `None` for
-    /// constants.
+    /// Returns the smallest and the largest standard deviation with which the scheme initialises these tensors; `None`
+    /// for constants.
     pub fn scheme_stds(&self) -> Option<(f64, f64)> {
         let stds = self.readings.iter().filter_map(|(_, deviation)| match deviation.as_ref()?.start {
             Start::Drawn(init) => Some(init.std()),
@@ -61,14 +61,14 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Returns the z of all readings that is furthest from zero; `None` if no reading has one.
+    /// Returns the z-score that is furthest from zero among those of the readings; `None` if no reading has one.
     pub fn worst_z(&self) -> Option<f64> {
         let zs = self.readings.iter().filter_map(|(_, deviation)| deviation.as_ref()?.z);
         zs.max_by(|a, b| a.abs().total_cmp(&b.abs()))
     }
 
-    /// Returns the largest ratio, over all readings, of the largest singular value to that of a random matrix of the
-    /// same size.
+    /// Returns the ratio of the largest singular value of a reading to that of a random matrix of the same size, for
+    /// the reading where it is largest; `None` if no singular value was measured.
     pub fn singular_ratio(&self) -> Option<f64> {
         let ratios = self.readings.iter().filter_map(|(reading, _)| {
             let random = reading.random_singular_value().filter(|random| *random > 0.0)?;

@@ -8,14 +8,15 @@ use crate::verdict::{Grade, Verdict};
 /// The verdict on a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// The grade of the network; `None` if there is no prediction, or none that can be trusted.
+    /// The grade of the network; `None` if there is no prediction that can be trusted.
     pub grade: Option<Grade>,
     /// The grade and its reasons in a few words.
     pub headline: String,
 }
 
 impl Judgement {
-    /// Judges by the findings and, if there is a prediction, by its verdict and the parts that it leaves out.
+    /// Judges a checkpoint by its findings. `predicted` has the verdict on the prediction and the properties that the
+    /// prediction leaves out; `None` if there is no prediction.
     pub fn of(findings: &[Finding], inspection: &Inspection, predicted: Option<(&Verdict, &[Omission])>) -> Self {
         let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
         match predicted {
@@ -46,7 +47,8 @@ fn without_network(findings: &[Finding]) -> String {
     format!("not judged as a network: all entries are finite, {copies}")
 }
 
-/// Returns the reason why the prediction may belong to another network, if there is one.
+/// Returns the reason why the prediction may be for a network other than that of the checkpoint; `None` if there is no
+/// doubt.
 fn doubt(findings: &[Finding], inspection: &Inspection, omissions: &[Omission]) -> Option<String> {
     /// The share of the network's entries that may be missing and taken from the scheme.
     const MISSING: f64 = 0.1;

@@ -8,7 +8,7 @@ use sigprop_stack::Parameter;
 use crate::checkpoint::{Checkpoint, Entry};
 use crate::huggingface::{Held, Names};
 
-/// Parameters by the names of tensors.
+/// The parameters of a network, by the names of tensors that hold them.
 pub(super) struct Matching<'a> {
     by_name: HashMap<&'a str, &'a Held>,
     /// The text before the names of the base model: `transformer.`, `module._orig_mod.`, or nothing.
@@ -27,8 +27,8 @@ impl<'a> Matching<'a> {
         self.prefix
     }
 
-    /// Returns the parameter that a tensor holds, and its pattern in the checkpoint. Some names have only the beginning
-    /// of the prefix, or nothing, before them: names given by the user are complete.
+    /// Returns the parameter that a tensor holds, and the name of the tensor with `*` for numbers. The prefix of a name
+    /// may be shorter than that of the base model, or absent, because names given by the user are complete.
     pub(super) fn find(&self, entry: &Entry) -> Option<(&'a Held, String)> {
         beginnings(self.prefix).find_map(|front| {
             let held = self.by_name.get(entry.name.strip_prefix(front)?).copied()?;
@@ -37,8 +37,8 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// Returns the naming convention under which most tensors of a checkpoint fit a parameter. If several are equally good,
-/// it is the first of them.
+/// Returns the naming convention with which most tensors of a checkpoint match a parameter. If several are equally
+/// good, it is the first of them.
 pub fn names_of(checkpoint: &Checkpoint, known: Vec<Names>, parameters: &[Parameter]) -> Option<Names> {
     let tensors = |names: &Names| {
         let held = names.held(parameters);
@@ -53,7 +53,8 @@ pub fn names_of(checkpoint: &Checkpoint, known: Vec<Names>, parameters: &[Parame
     known.into_iter().rev().max_by_key(tensors)
 }
 
-/// Returns the first rule for names that no tensor follows, with the number of its line.
+/// Returns the first of the user's rules for names that applies to no tensor, with the number of its line; `None` if
+/// all apply.
 pub fn unused_rule<'n>(
     checkpoint: &Checkpoint,
     names: &'n Names,
@@ -65,7 +66,7 @@ pub fn unused_rule<'n>(
     names.rules().find(|(_, name)| found.iter().all(|held| held.pattern != *name))
 }
 
-/// Returns the shortest of the prefixes with which most parameters are found.
+/// Returns the prefix with which most parameters are found; of several such prefixes the shortest.
 fn prefix<'c>(checkpoint: &'c Checkpoint, held: &HashMap<&str, &Held>) -> &'c str {
     let mut found: HashMap<&str, HashSet<&str>> = HashMap::new();
     for entry in &checkpoint.entries {

@@ -63,16 +63,16 @@ pub use tails::Tails;
 pub struct Inspection {
     /// Every tensor of floats, part by part, in the order of the checkpoint.
     pub readings: Vec<Reading>,
-    /// Tensors that hold no part of the network, in the order of the checkpoint.
+    /// Names of the tensors that hold no part of the network, in the order of the checkpoint.
     pub unknown: Vec<String>,
-    /// Names of the parameters of the network that no tensor holds. If all parameters of a pattern are missing, the
-    /// pattern is listed instead.
+    /// Names of the parameters of the network that no tensor holds. If all parameters whose names differ only in
+    /// numbers are missing, the name with `*` for numbers is listed instead.
     pub missing: Vec<String>,
     /// Blocks of the network without any tensor in the checkpoint.
     pub absent_blocks: Vec<AbsentBlocks>,
-    /// Tensors that are not read because their type is not a supported float, with their type.
+    /// Names of the tensors that are not read because their type is not a supported float, each with its type.
     pub unread: Vec<(String, String)>,
-    /// The extent to which the network was compared.
+    /// The share of the network that the checkpoint holds.
     pub coverage: Coverage,
 }
 
@@ -192,7 +192,8 @@ fn absent<'h>(held: &[&'h Held], found: &[&Held]) -> Vec<&'h Held> {
     held.iter().copied().filter(|held| !parameters(held).all(is_there)).collect()
 }
 
-/// Returns the names of the absent tensors, or the pattern if all of its tensors are absent.
+/// Returns the names of the `absent` tensors. If all tensors of `held` with the same pattern are absent, the pattern
+/// replaces their names.
 fn names(held: &[&Held], absent: &[&Held]) -> Vec<String> {
     let total = by_pattern(held.iter().copied());
     let missing = by_pattern(absent.iter().copied());

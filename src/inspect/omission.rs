@@ -30,8 +30,8 @@ const VISIBLE: f64 = 0.05;
 /// Means within this many standard errors of zero are taken to be due to chance.
 const BEYOND: f64 = 5.0;
 
-/// A property of a checkpoint that the network with its measured weights leaves out, for one tensor or for the same
-/// tensor of several blocks.
+/// A property of one tensor, or of the same tensor in several blocks, that a prediction with the measured sizes of
+/// weights leaves out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Omission {
     /// Name of the tensor in the checkpoint, with `*` for numbers.
@@ -45,13 +45,13 @@ pub struct Omission {
 /// The kinds of properties that are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OmissionKind {
-    /// A parameter has this type, which is not read. It is predicted with its initialisation.
+    /// A parameter is stored in this type, which is not read. The prediction uses its initialisation instead.
     Type(String),
     /// A tensor in the blocks has the name of no parameter of the network. The number is √E w² of the largest such
     /// tensor.
     Place(f64),
-    /// A mean differs from zero. The number is the relative change of the prediction that it may cause, the largest of
-    /// all tensors.
+    /// The entries of a tensor have a mean that is not zero. The number is the relative change of the prediction that
+    /// the mean may cause, for the tensor where it is largest.
     Mean(f64),
     /// Gains vary so much between features that less than one feature carries the gradient. The number counts
     /// the features that carry it.
@@ -59,7 +59,7 @@ pub enum OmissionKind {
 }
 
 impl Omission {
-    /// Returns true if a prediction without it describes another network.
+    /// Returns true if the prediction, which leaves this property out, describes another network.
     pub fn is_grave(&self) -> bool {
         match self.kind {
             OmissionKind::Type(_) | OmissionKind::Place(_) | OmissionKind::Gains(_) => true,
@@ -79,7 +79,8 @@ impl Omission {
     }
 }
 
-/// Returns the properties of a checkpoint that `stack`, with the measured weights written into it, leaves out.
+/// Returns the properties of a checkpoint that a prediction of `stack` leaves out. The measured sizes of weights must
+/// have been written into `stack`.
 pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
     let unread = unread(inspection).map(|(name, dtype)| (name, starred(name), OmissionKind::Type(dtype.to_owned())));
     let places = places(stack);
@@ -102,10 +103,11 @@ pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omiss
     found
 }
 
-/// Returns the omission of the gains of norms along the skip connections of a stream, if less than one feature carries
-/// the product of all.
+/// Returns the omission for the gains of the norms along the skip connections of a stream, if less than one feature
+/// carries the product of all these gains; otherwise `None`.
 fn uneven_gains(stream: &Stream, several: bool, readings: &[Reading]) -> Option<Omission> {
-    /// The smallest κ that counts; gains with a standard deviation of half their mean have less.
+    /// The least κ = E g⁴/(E g²)² of gains g that are counted; gains with a standard deviation of half their mean have
+    /// less.
     const LEAST: f64 = 2.0;
     let mut norms = HashSet::new();
     let path = if several { format!("{}.", stream.name) } else { String::new() };
@@ -135,7 +137,7 @@ fn norms_of_stream(body: &[Node], path: &str, found: &mut HashSet<String>) {
     }
 }
 
-/// Returns E g⁴/(E g²)² of gains that are stored minus an offset, with odd central moments taken to be zero.
+/// Returns E g⁴/(E g²)² of gains g that are stored as g − `offset`. Their odd central moments are taken to be zero.
 fn fourth_moment(spread: &Spread, offset: f64) -> Option<f64> {
     let [mean, variance] = [spread.mean + offset, spread.std()?].map(|x| x * x);
     let second = mean + variance;
@@ -189,8 +191,8 @@ fn places(stack: &mut Stack) -> HashSet<String> {
     places
 }
 
-/// Returns the tensors without a parameter in the network, in blocks that have other parameters of the network, and
-/// their sizes. Biases and tables of zeros add nothing and are left out.
+/// Returns the tensors of the checkpoint that are no parameter of the network but are in a block with parameters of the
+/// network, and √E w² of each. Biases and tables of zeros have no effect and are left out.
 fn without_place<'i>(
     inspection: &'i Inspection,
     places: &HashSet<String>,
@@ -219,7 +221,7 @@ enum Role {
     },
     Table,
     Bias {
-        /// E y² of the output y with the bias, for inputs of second moment 1.
+        /// E y² of the output y of the map, bias included, for inputs of second moment 1.
         second: f64,
     },
 }
@@ -260,7 +262,8 @@ fn collect(body: &[Node], roles: &mut HashMap<String, Role>) {
     }
 }
 
-/// Returns the relative change of the prediction by the mean of a parameter; `None` if the mean may be due to chance.
+/// Returns the relative change of the prediction that the mean of a parameter may cause; `None` if the mean may be due
+/// to chance.
 fn share_of_mean(reading: &Reading, roles: &HashMap<String, Role>) -> Option<f64> {
     let part = reading.part.as_ref()?;
     let (mean, std) = (reading.spread.mean, reading.spread.std()?);
@@ -274,7 +277,7 @@ fn share_of_mean(reading: &Reading, roles: &HashMap<String, Role>) -> Option<f64
     (!drawn).then_some(share)
 }
 
-/// Returns the name of the biases next to the gains of this name.
+/// Returns the name of the biases of the norm whose gains have this name.
 pub(super) fn bias_of(gain: &str) -> String {
     [gain.strip_suffix("gain").unwrap_or(gain), "bias"].concat()
 }

@@ -1,4 +1,5 @@
-//! The origin of a checkpoint: an initialisation, a trained network, or a trained one of which a part was sampled again.
+//! The origin of a checkpoint: an initialisation, a trained network, or a trained one of which a part was sampled
+//! again.
 //!
 //! # Method
 //!
@@ -16,25 +17,27 @@ use crate::huggingface::Start;
 /// The least number of entries of a matrix that is evidence by itself.
 const FEWEST: u64 = 1000;
 
-/// The evidence of the weight matrices for the origin of a checkpoint.
+/// The evidence of the weight matrices on the origin of a checkpoint: is it an initialisation by the scheme, or
+/// trained?
 #[derive(Debug)]
 pub(super) struct Provenance<'r> {
     /// The number of weight matrices that the scheme samples.
     matrices: usize,
-    /// The number of them that deviate.
+    /// The number of these matrices that deviate from the scheme.
     deviating: usize,
-    /// The number of deviating matrices that no initialisation produces.
+    /// The number of deviating matrices that are unlike any initialisation.
     trained: usize,
-    /// Whole blocks that are as the scheme samples them.
+    /// Blocks whose tensors are all as the scheme samples them.
     blocks: Vec<FreshBlocks>,
-    /// Matrices in no such block that are as the scheme samples them, by title.
+    /// Matrices that are as the scheme samples them, without those of `blocks`, by title (the name with `*` for
+    /// numbers).
     matrices_by_title: BTreeMap<String, Vec<&'r Reading>>,
 }
 
 /// Blocks of one stack whose tensors are all as the scheme samples them.
 #[derive(Debug)]
 struct FreshBlocks {
-    /// The beginning of the names of the stack's tensors.
+    /// The prefix that the names of all tensors of the stack share.
     stack: String,
     numbers: BTreeSet<usize>,
     /// The number of blocks of the stack.
@@ -149,7 +152,7 @@ impl FreshBlocks {
     }
 }
 
-/// Groups fresh blocks by their stack.
+/// Groups blocks by their stack; `fresh` and `blocks` are keyed by the prefix of the stack and the number of the block.
 fn by_stack(fresh: &BTreeSet<(&str, usize)>, blocks: &BTreeMap<(&str, usize), Vec<&Reading>>) -> Vec<FreshBlocks> {
     let mut stacks: Vec<FreshBlocks> = Vec::new();
     for &(stack, number) in fresh {
@@ -173,7 +176,7 @@ impl Inspection {
     }
 }
 
-/// Returns the stack of a reading, as the beginning of its names, and the number of its block.
+/// Returns the prefix of the stack of a reading, and the number of its block; `None` outside of blocks.
 fn block(reading: &Reading) -> Option<(&str, usize)> {
     Some((super::omission::block(&reading.pattern)?, reading.block()?))
 }

@@ -30,17 +30,17 @@ pub struct Reading {
     pub part: Option<Part>,
     /// The statistics of its entries.
     pub spread: Spread,
-    /// Its rows, if it is a table or a head and their sizes differ.
+    /// The groups of its rows by size; `None` unless it is a table or a head whose rows differ in size.
     pub rows: Option<Rows>,
     /// An estimate of the largest singular value; `None` for vectors and very large matrices.
     pub singular_value: Option<f64>,
-    /// A summary by which its entries are recognised; `None` for a constant.
+    /// A summary of its entries, with which tensors are compared; `None` for a constant.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl Reading {
-    /// Returns the largest singular value of a matrix of independent entries of this size, √E w² (√rows + √columns) for
-    /// large matrices (Bai, Yin 1993).
+    /// Returns the largest singular value of a matrix of independent entries with the same shape and second moment: √E
+    /// w² (√rows + √columns) for large matrices (Bai, Yin 1993).
     pub fn random_singular_value(&self) -> Option<f64> {
         let [rows, columns] = self.shape.map(|size| (size as f64).sqrt());
         self.singular_value.and(self.spread.root_mean_square()).map(|size| size * (rows + columns))
@@ -84,7 +84,7 @@ impl Reading {
         }
     }
 
-    /// Returns the number of its block, which is the first number in its name.
+    /// Returns the number of its block, which is the first number in its name; `None` if its name has no number.
     pub fn block(&self) -> Option<usize> {
         self.tensor.split('.').find_map(|part| part.parse().ok())
     }
@@ -123,7 +123,7 @@ pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<
     Ok(spreads.into_iter().zip(singular_values).enumerate().map(reading).collect())
 }
 
-/// Returns true if the tensor has a row per token, as tables of embeddings and heads have. This follows from its
+/// Returns true if the tensor has a row per token id, as tables of embeddings and heads have. This follows from its
 /// parameter, or from its name if the parameter is not known.
 fn is_table(entry: &Entry, held: Option<&Held>) -> bool {
     /// Parts of the names of such tensors in libraries.

@@ -11,36 +11,37 @@ use sigprop_stack::RowGroup;
 
 use super::spread::Spread;
 
-/// The factor between the size of a row and the median, above which the row differs.
+/// The ratio of the size of a row to the median size, or its inverse, above which the row differs.
 const FACTOR: f64 = 1.5;
 /// The number of standard errors of ln size above which a row differs.
 const BEYOND: f64 = 7.0;
 /// The largest number of runs that are named.
 const MOST_RUNS: usize = 8;
-/// The number of groups by size, if sizes differ throughout.
+/// The number of groups into which rows are sorted by size if the sizes of most rows differ.
 const GROUPS: usize = 8;
-/// The standard deviation of ln size above which rows are counted in groups.
+/// The standard deviation of ln of the size from which on the sizes of most rows count as different.
 const VISIBLE: f64 = 0.2;
 
-/// Neighbouring rows of one size.
+/// Consecutive rows of the same size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// The index of the first row, from 0.
     pub first: usize,
     /// The index of the last row.
     pub last: usize,
-    /// The statistics of all their entries.
+    /// The statistics of all entries of these rows.
     pub spread: Spread,
 }
 
-/// The rows of a tensor, if their sizes differ.
+/// The rows of a tensor, some of which differ in size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
-    /// Runs that differ from the rest, including runs of zeros; empty if sizes differ throughout.
+    /// Runs of rows that differ in size from the rest, including runs of zeros; empty if the sizes of most rows differ.
     pub runs: Vec<Run>,
-    /// The statistics of all rows that are in no run.
+    /// The statistics of the entries of all rows that are in no run.
     pub rest: Spread,
-    /// All rows grouped by size: the runs in order and then the rest, or quantiles.
+    /// All rows grouped by size: the runs in order and then the rest. If the sizes of most rows differ, the groups are
+    /// quantiles.
     pub groups: Vec<RowGroup>,
 }
 
@@ -56,10 +57,9 @@ impl Run {
 }
 
 impl Rows {
-    /// Judges all rows by their statistics, given in the order of the rows; `None` if they have one size, or are too
-    /// few or too short.
+    /// Judges rows by the statistics of each; `None` if all have the same size, or if rows are too few or too short.
     pub(super) fn of(rows: &[Spread]) -> Option<Self> {
-        /// The least number of entries of a row, and of rows.
+        /// The least number of rows, and the least number of entries of a row, for which rows are judged.
         const FEWEST: usize = 8;
         let columns = rows.first()?.count as usize;
         if columns < FEWEST || rows.len() < FEWEST || rows.iter().any(|row| row.not_finite > 0) {
@@ -85,8 +85,8 @@ impl Rows {
         Some(Self { runs, rest, groups })
     }
 
-    /// Groups rows by size if their sizes differ throughout, else returns `None`. `sorted` are the sizes in ascending
-    /// order, without zeros.
+    /// Groups rows by size if the sizes of most rows differ; otherwise returns `None`. `sorted` are the sizes in
+    /// ascending order, without zeros.
     fn throughout(rows: &[Spread], sorted: &[f64]) -> Option<Self> {
         let count = sorted.len() as f64;
         let mean = sorted.iter().map(|size| size.ln()).sum::<f64>() / count;

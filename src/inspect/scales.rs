@@ -8,8 +8,8 @@ use sigprop_stack::{Named, Stack};
 use crate::caveat::{Caveat, Condition};
 use crate::numerals::short;
 
-/// Returns a caveat for every factor of the forward pass that differs between `model` and `drawn`, the network with
-/// `scheme` written into it.
+/// Returns a caveat for every factor of the forward pass (such as residual scales) that differs between `model` and
+/// `drawn`, the same network with the scales of `scheme`.
 pub fn foreign_scales(model: &Stack, drawn: &Stack, scheme: &str) -> Vec<Caveat> {
     let [own, foreign] = [model, drawn].map(residual_scales);
     let mut caveats = Vec::new();

@@ -22,9 +22,9 @@ use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 /// The number of passes over the matrix.
 pub(super) const STEPS: usize = 12;
 
-/// The state of the recurrence.
+/// The state of the Lanczos recurrence, in the symbols of the header.
 pub(super) struct Lanczos {
-    /// v_k and v_(k−1).
+    /// The vector v_k; `before` is v_(k−1).
     vector: Vec<f64>,
     before: Vec<f64>,
     /// The sum u so far.
@@ -45,7 +45,7 @@ impl Lanczos {
         Self { before: vec![0.0; columns], product: vec![0.0; columns], vector, alphas: Vec::new(), betas: Vec::new() }
     }
 
-    /// Adds rows, one after the other, to the pass.
+    /// Adds the next rows of the matrix to the current pass.
     pub(super) fn rows(&mut self, rows: &[f32]) {
         for row in rows.chunks_exact(self.vector.len()) {
             let weight = dot(row, &self.vector);

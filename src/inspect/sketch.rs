@@ -17,7 +17,7 @@
 
 use super::Spread;
 
-/// The number of samples of all lines together, if a tensor is large.
+/// The number of samples of all lines together, if a tensor is large. A line is a row or a column of a matrix.
 const SAMPLES: usize = 1 << 20;
 /// The largest number of samples of a line.
 const MOST_PER_LINE: usize = 64;
@@ -41,13 +41,14 @@ const BEYOND: f64 = 7.0;
 pub struct Fingerprint {
     /// The hash of all entries in their order; tensors of one shape and hash are equal.
     pub(super) hash: u64,
-    /// Entries at places that depend on the shape alone, centred and divided by the size of their line.
+    /// Some entries, at places that depend on the shape alone, centred and divided by the root mean square of their
+    /// row.
     sample: Vec<f32>,
-    /// Lines that depend on each other.
+    /// Rows or columns that depend on each other; `None` if there are none.
     pub repetition: Option<Repetition>,
 }
 
-/// Lines of a matrix that repeat others.
+/// Lines (rows or columns) of a matrix that repeat other lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repetition {
     /// True if lines are rows as they are stored, false if they are columns.
@@ -59,7 +60,7 @@ pub struct Repetition {
 /// The kinds of repetitions of the lines of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RepetitionKind {
-    /// Some lines are equal to an earlier one.
+    /// Some lines are equal to earlier lines.
     Equal {
         /// The number of copies.
         copies: usize,
@@ -72,13 +73,13 @@ pub enum RepetitionKind {
         blocks: usize,
         /// The indices of the two blocks, from 0.
         pair: [usize; 2],
-        /// The correlation of their entries.
+        /// The correlation of the entries of the two blocks.
         correlation: f64,
     },
 }
 
 impl Fingerprint {
-    /// Returns the correlation of the entries of two tensors of one shape, if it is beyond chance.
+    /// Returns the correlation of the entries of two tensors of the same shape; `None` if it may be due to chance.
     pub(super) fn correlation(&self, other: &Self) -> Option<f64> {
         let compared = self.sample.len() == other.sample.len() && self.sample.len() >= FEWEST_SAMPLES;
         if !compared {
@@ -89,7 +90,7 @@ impl Fingerprint {
     }
 }
 
-/// Returns the correlation of two samples whose norms have the product `norms`, if it is beyond chance.
+/// Returns the correlation of two samples, whose norms have the product `norms`; `None` if it may be due to chance.
 fn beyond_chance(a: &[f32], b: &[f32], norms: f64) -> Option<f64> {
     let product = dot(a, b);
     let correlation = product / norms;
@@ -106,7 +107,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     pieces.map(|(a, b)| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>())).sum()
 }
 
-/// A row or column while it is read.
+/// The state of a row or column while it is read.
 #[derive(Clone, Copy)]
 struct Line {
     hash: u64,
@@ -142,7 +143,7 @@ pub(super) struct Sketch {
     columns: Lines,
 }
 
-/// Rows or columns, and K samples of each, at the places that `sampled` lists.
+/// All rows, or all columns, of a matrix, with samples of each. `sampled` are the places of the samples within a line.
 struct Lines {
     each: Vec<Line>,
     sampled: Vec<usize>,
@@ -157,7 +158,7 @@ impl Lines {
         Self { each: vec![Line::EMPTY; lines], sampled, samples: vec![0.0; lines * count] }
     }
 
-    /// Adds entries of one line, from place `first` on.
+    /// Adds consecutive entries of the line with index `line`; `first` is the place of the first of them in the line.
     fn add_to_line(&mut self, line: usize, first: usize, entries: &[f32]) {
         let Some(whole) = self.each.get_mut(line) else { return };
         for entry in entries {
@@ -170,7 +171,8 @@ impl Lines {
         }
     }
 
-    /// Adds one entry to every line from `first` on, at place `across`.
+    /// Adds one entry to each of the lines from index `first` on; `across` is the place of these entries in their
+    /// lines.
     fn add_across(&mut self, across: usize, first: usize, entries: &[f32]) {
         let lines = self.each.get_mut(first..).unwrap_or_default();
         for (line, entry) in lines.iter_mut().zip(entries) {
@@ -198,9 +200,10 @@ impl Lines {
         (copies > 0).then_some(RepetitionKind::Equal { copies, of: self.each.len() })
     }
 
-    /// Returns the strongest correlation of two blocks; of nearly equal ones, that of fewer blocks.
+    /// Returns the strongest correlation between two blocks, over all numbers of blocks into which the lines can be
+    /// cut. Of nearly equal correlations it is the one with fewer blocks. `None` if none is beyond chance.
     fn correlated(&self) -> Option<RepetitionKind> {
-        /// The factor by which the correlation of more blocks must be stronger.
+        /// The factor by which a correlation with more blocks must be stronger to be preferred.
         const STRONGER: f64 = 1.05;
         let samples = self.normalised();
         let n_lines = self.each.len();
@@ -222,8 +225,9 @@ impl Lines {
         strongest.map(|(blocks, pair, correlation)| RepetitionKind::Correlated { blocks, pair, correlation })
     }
 
-    /// Returns the samples divided by the root mean square of their place over all lines, with each line centred and
-    /// divided by its root mean square. If lines have few samples, only the mean of all samples is subtracted.
+    /// Returns the samples in two steps of normalisation. Samples are divided by the root mean square over all lines at
+    /// their place; then each line is centred and divided by its root mean square. If lines have few samples, only the
+    /// mean of all samples is subtracted.
     fn normalised(&self) -> Vec<f32> {
         let per_line = self.sampled.len();
         if per_line < SHORTEST {

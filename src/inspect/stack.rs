@@ -20,9 +20,9 @@ use super::spread::Spread;
 use super::{Inspection, Reading};
 
 /// Writes measured sizes into a stack. Weights and biases become normal with the measured √E w². Norms get the measured
-/// size of their gains, of which some store the difference from 1. Branches get the measured size of their factors per
-/// feature (LayerScale). Parameters that were not measured stay as they are. Returns the properties of the checkpoint
-/// that the network with these weights leaves out.
+/// size of their gains (some checkpoints store gains minus 1), and branches that of their factors per feature
+/// (LayerScale). Parameters that were not measured stay as they are. Returns the properties of the checkpoint that a
+/// prediction of the changed stack leaves out.
 pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
     let measured = Measured::of(&inspection.readings);
     stack.change(|named| match named {
@@ -46,7 +46,8 @@ pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission
     omissions(stack, inspection)
 }
 
-/// The statistics of every parameter, all experts together, and the offset that the network adds to its entries.
+/// For each parameter, by name: the statistics of its entries, pooled over all experts, and the offset that the network
+/// adds to each stored entry (1 if gains are stored minus 1, else 0; see `Part::offset`).
 struct Measured<'r>(HashMap<&'r str, (Spread, f64)>);
 
 impl<'r> Measured<'r> {

@@ -24,7 +24,7 @@ const BEYOND: f64 = 7.0;
 const FEWEST: u64 = 4096;
 /// Relative differences of the kurtosis below this are not reported.
 const VISIBLE: f64 = 0.05;
-/// The probability below which a largest entry is not due to chance.
+/// The probability below which the largest entry is too large to be due to chance.
 const IMPROBABLE: f64 = 1e-7;
 /// The relative tolerance of the largest entry; rounding to bf16 changes less.
 const ROUNDING: f64 = 0.01;

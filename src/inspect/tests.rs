@@ -147,8 +147,8 @@ fn norms_have_the_measured_size_of_gains_and_biases() {
     assert_eq!((norm.gain, omissions), (1.0, Vec::new()));
 }
 
-/// A mean of 1 and a standard deviation of 1/2 give, with fan-in 4, 4 · 1/(1/4) = 16. A bias of 2 and gains of 1 give
-/// 4/(1 + 4).
+/// The change by a mean of 1 in weights of standard deviation 1/2 and fan-in 4 is 4 · 1/(1/4) = 16. The change by
+/// biases of 2 after gains of 1 is 4/(1 + 4).
 #[test]
 fn means_and_foreign_tensors_are_left_out_and_listed() {
     let weight: Vec<f32> = [0.5, 1.5].repeat(8);

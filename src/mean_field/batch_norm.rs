@@ -48,7 +48,7 @@ pub(crate) struct BatchNorm<'n> {
 /// The distribution of the divisor for a batch of L = `count` tokens. Squares are in units of e^`ln_unit`.
 struct Batch {
     count: f64,
-    /// E x_a² − E x_a x_b.
+    /// E x_a² − E x_a x_b, the variance of x_a without the part that all tokens share.
     spread: f64,
     eps: f64,
     ln_unit: f64,
@@ -65,7 +65,7 @@ impl Batch {
         Self { count, spread: (own - pair) * unit, eps, ln_unit, lengths: chi_square(count - 1.0) }
     }
 
-    /// Returns the expectation of the function `of` the divisor and the share |z|²/(L divisor).
+    /// Returns the expectation of `of`, a function of the divisor and of the share |z|²/(L divisor).
     fn mean(&self, of: impl Fn(f64, f64) -> f64) -> f64 {
         let at = |&(length, probability): &(f64, f64)| {
             let square = self.spread * (length / self.count);

@@ -35,7 +35,7 @@ impl Gradient {
         Self { kernel, next: Next::Anything, parts: None, before: None }
     }
 
-    /// Returns ln Σ_ab E g_a g_b E x_a x_b over all tokens.
+    /// Returns ln Σ_ab E g_a g_b E x_a x_b over all tokens a, b, which is ln E dW² of a linear map of x.
     pub(crate) fn ln_collected(&self, x: &Kernel) -> f64 {
         match self.next {
             Next::Scores => self.kernel.ln_contracted(&x.doubly_centred()),

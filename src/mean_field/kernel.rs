@@ -117,8 +117,8 @@ impl Kernel {
         self
     }
 
-    /// Returns the values of `of` at all points. Its arguments are a point, the values of `ends` at both tokens, and
-    /// the product E x_a x_b.
+    /// Returns the values of `of` at all points. The arguments of `of` are a point, the values of `ends` at both
+    /// tokens, and the product E x_a x_b.
     pub(crate) fn map_pairs(&self, ends: &[f64], mut of: impl FnMut(usize, [f64; 2], f64) -> f64) -> Few<f64> {
         let at = |(point, &product): (usize, &f64)| of(point, self.positions.ends(point, ends), product);
         self.pairs.iter().enumerate().map(at).collect()

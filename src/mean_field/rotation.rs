@@ -15,7 +15,7 @@ use sigprop_stack::Rotary;
 
 use super::positions::{Averages, Chart};
 
-/// κ for the distances of a chart.
+/// κ, the factor of a rotation on products of two tokens, for the distances of a chart.
 #[derive(Debug)]
 pub(crate) struct Turn {
     /// Averages of κ over distances, up to twice the length of the sequence.

@@ -33,13 +33,13 @@ pub struct Axis {
     pub is_log: bool,
 }
 
-/// A text that is no axis.
+/// The error for a text that describes no axis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected NAME=LOW..HIGH[:POINTS][:linear], {expected}, got {got}")]
 pub struct AxisError {
     /// The part of the text that is expected.
     pub expected: &'static str,
-    /// The text in its place.
+    /// The text that was found in its place.
     pub got: String,
 }
 
@@ -94,7 +94,7 @@ impl Axis {
         values
     }
 
-    /// The value at a share of the way from `from` to `to`, on the scale of the axis.
+    /// The value at a `share` of the distance between `from` and `to`, on the linear or logarithmic scale of the axis.
     pub(super) fn between(&self, [from, to]: [f64; 2], share: f64) -> f64 {
         if self.is_log { from * (to / from).powf(share) } else { from + share * (to - from) }
     }

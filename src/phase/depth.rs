@@ -24,13 +24,13 @@ use sigprop_stack::{Quantity, SiteRow};
 
 use crate::verdict::{Profile, rate};
 
-/// Share of the total change of the correlation that still remains where it counts as having arrived.
+/// The remaining share of the total change of the correlation at which it counts as having arrived at its limit.
 const ARRIVED: f64 = 1e-6;
 
-/// Changes of a correlation below this are rounding.
+/// Changes of a correlation below this count as rounding errors.
 const STILL: f64 = 1e-9;
 
-/// Rates per block below this are rounding.
+/// Rates of ln variance per block below this count as rounding errors.
 const FLAT: f64 = 1e-9;
 
 /// The numbers of blocks over which quantities change by a factor of e; `None` if the quantity does not change.
@@ -84,7 +84,7 @@ mod tests {
         (0..=100).map(|block| of(f64::from(block))).collect()
     }
 
-    /// Exponentials have their own scale, whatever their limit is and however soon they reach it.
+    /// The depth scale of an exponential does not depend on its limit, or on how soon the limit is reached.
     #[test]
     fn exponential_correlations_have_their_depth_scale() {
         for (end, scale) in [(1.0, 7.0), (0.3, 7.0), (0.0, 0.5), (1.0, 30.0)] {
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// 1 − A/l² between 50, 75 and 100 blocks: 25/ln((1/2500 − 1/5625)/(1/5625 − 1/10000)) = 23.82.
+    /// The depth scale of 1 − A/l² from the blocks 50, 75 and 100: 25/ln((1/2500 − 1/5625)/(1/5625 − 1/10000)) = 23.82.
     #[test]
     fn a_power_law_settles_no_sooner_than_the_network_ends() {
         let depth = settling(&way(|block| 1.0 - 0.5 / (block * block).max(1.0))).expect("it settles");

@@ -30,7 +30,7 @@ pub struct Region {
     pub area: Vec<Vec<MapPoint>>,
 }
 
-/// A side between a cell and the next one to the right (axis 0) or above (axis 1).
+/// The side from the cell at `column` and `row` to its neighbour to the right (`axis` 0) or above (`axis` 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CellEdge {
     column: usize,
@@ -60,8 +60,9 @@ fn region(map: &Map, failure: Failure, fails: Vec<Option<bool>>, cancelled: &Ato
     Ok(Region { failure, edges, area })
 }
 
-/// The last place that still fails between a failing cell and one that does not fail (`cells`, in this order), by
-/// bisection. A place that cannot be predicted counts as not failing.
+/// Returns the place, between a failing cell and a cell that does not fail, where the failure ends, on its failing
+/// side. `cells` are the indices [column, row] of the two cells, in this order. The place is found by bisection; places
+/// that cannot be predicted count as not failing.
 fn bisect(
     map: &Map,
     failure: Failure,
@@ -96,8 +97,8 @@ struct Squares<'a> {
     /// For each cell, row by row: true if it fails; `None` if it could not be predicted.
     fails: Vec<Option<bool>>,
     crossings: BTreeMap<CellEdge, MapPoint>,
-    /// Pairs of sides of one square, met counterclockwise: the key is the side where its failing part ends, the value
-    /// the side where the failing part begins again.
+    /// Pairs of sides of one square, in counterclockwise order. The key is the side where the failing part of the
+    /// square ends, and the value the side where the failing part begins again.
     next: BTreeMap<CellEdge, CellEdge>,
     area: Vec<Vec<MapPoint>>,
 }
@@ -111,8 +112,8 @@ impl<'a> Squares<'a> {
         self.fails[row * self.values[0].len() + column]
     }
 
-    /// The sides between a failing cell and a cell that does not fail, each followed by the failing cell and the other
-    /// cell.
+    /// The sides between a failing cell and a cell that does not fail. Each comes with the indices [column, row] of the
+    /// failing cell and of the other cell.
     fn crossed(&self) -> Vec<(CellEdge, [usize; 2], [usize; 2])> {
         let size = self.values.each_ref().map(Vec::len);
         let cells = (0..size[1]).flat_map(|row| (0..size[0]).map(move |column| [column, row]));
@@ -133,7 +134,7 @@ impl<'a> Squares<'a> {
         crossed.collect()
     }
 
-    /// The edges, and the polygons of the area that they enclose.
+    /// Returns the edges, as lines of places, and the polygons of the area that they enclose.
     fn walk(mut self) -> (Vec<Vec<MapPoint>>, Vec<Vec<MapPoint>>) {
         for row in 1..self.values[1].len() {
             for column in 1..self.values[0].len() {
@@ -143,7 +144,8 @@ impl<'a> Squares<'a> {
         (self.lines(), self.area)
     }
 
-    /// Goes around the square whose lower left cell this is, counterclockwise.
+    /// Goes counterclockwise around the square whose lower left corner is the cell at `column` and `row`, and records
+    /// its pairs of sides and its polygon.
     fn enter(&mut self, column: usize, row: usize) {
         let corners = [[column, row], [column + 1, row], [column + 1, row + 1], [column, row + 1]];
         let sides = [(column, row, 0), (column + 1, row, 1), (column, row + 1, 0), (column, row, 1)];
@@ -174,8 +176,8 @@ impl<'a> Squares<'a> {
         }
     }
 
-    /// The lines, in this order: lines between two borders of the map, closed lines, and single places that no square
-    /// joins.
+    /// Returns the lines of places in this order: lines between two borders of the map, closed lines, and single places
+    /// that no square joins to others.
     fn lines(&mut self) -> Vec<Vec<MapPoint>> {
         let ends: BTreeSet<CellEdge> = self.next.values().copied().collect();
         let joined: BTreeSet<CellEdge> = self.next.keys().copied().chain(ends.iter().copied()).collect();
@@ -253,7 +255,7 @@ mod tests {
         let (lines, area) = walked(["####", "####", "..??", "..??"]);
         assert_eq!(lines, [[[0.0, 1.5], [1.0, 1.5]]]);
         assert!((area - 3.5).abs() < 1e-12, "{area}");
-        // No square knows this side.
+        // No square with four known cells has this side.
         assert_eq!(walked(["#?##", ".?##", "??##", "####"]).0, [[[0.0, 2.5]]]);
     }
 }

@@ -68,7 +68,7 @@ impl Knob {
         })
     }
 
-    /// The range of valid values in words, and a function that returns true for values in this range.
+    /// The range of valid values in words, and a function that returns true for values in that range.
     pub(super) fn range(self) -> (&'static str, fn(f64) -> bool) {
         match self {
             Self::Layers => ("from 1", |value| value >= 1.0),
@@ -155,8 +155,8 @@ fn is_bias(tensor: &str) -> bool {
     over_blocks(tensor).is_some() && last_part(tensor) == "bias"
 }
 
-/// Returns true if the tensor is a table of ids, positions or segments, and false if it is a projection after such a
-/// table.
+/// Returns true if the tensor is an embedding table of ids, positions or segments, and false if it is a projection of
+/// embeddings.
 fn is_table(tensor: &str) -> bool {
     let embeds = tensor.split('.').any(|part| part == "embeddings");
     embeds && !["weight", "bias"].contains(&last_part(tensor))

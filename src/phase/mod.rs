@@ -45,9 +45,9 @@ pub struct Phase {
     pub axes: [Axis; 2],
     /// The values along each axis, ascending.
     pub values: [Vec<f64>; 2],
-    /// The predictions: for every value of y, all values of x.
+    /// The predictions, row by row: for every value of y, one cell per value of x.
     pub cells: Vec<Cell>,
-    /// Every failure that occurs, in the order of [`Failure::ALL`].
+    /// The region of every failure that occurs, in the order of [`Failure::ALL`].
     pub regions: Vec<Region>,
 }
 
@@ -68,8 +68,8 @@ type Outcome = Result<Point, SchemeError>;
 pub struct Point {
     /// The numbers of blocks over which quantities change.
     pub scales: DepthScales,
-    /// ln of two factors over all blocks: that on the variance of the stream, and that on the variance of its gradient
-    /// on the way back.
+    /// ln of the factor over all blocks by which the variance of the stream grows, and of the factor by which the
+    /// variance of its gradient grows on the way back.
     pub ln_growth: [f64; 2],
     /// Correlation between tokens after the last block; `None` for a single token.
     pub token_correlation: Option<f64>,
@@ -119,7 +119,7 @@ pub enum PhaseError {
         /// The given value.
         got: f64,
     },
-    /// An axis along which nothing changes.
+    /// An axis along which the network does not change.
     #[error("{name} changes nothing in this network; expected something that it has")]
     Nothing {
         /// Name of the axis.
@@ -210,7 +210,7 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
-    /// The places of the cells: for every value of y, all values of x.
+    /// The places of the cells, row by row: for every value of y, one place per value of x.
     pub(crate) fn places(&self) -> Vec<MapPoint> {
         let [columns, rows] = &self.values;
         rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect()

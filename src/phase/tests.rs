@@ -74,9 +74,9 @@ fn relu_tokens_are_alike_after_a_known_depth() {
     }
 }
 
-/// Schoenholz et al. 2017: with biases of variance 0.05 tanh is critical at σ_w² = 1.76. Over its deeper half a network
-/// of 64 layers multiplies the gradient by 100 or 10⁻⁸, and the signal by 1, at σ_w = 1.62350 and 0.82073; in between,
-/// at √1.76095, the gradient is multiplied by 1. The values are from its mean-field recursion, by quadrature in Python.
+/// Schoenholz et al. 2017: with biases of variance 0.05 tanh is critical at σ_w² = 1.76. The deeper half of a network
+/// of 64 layers multiplies the gradient by 100 at σ_w = 1.62350, by 1 at √1.76095, and by 10⁻⁸ at 0.82073; the signal
+/// keeps its size. The values are from the mean-field recursion of tanh, by quadrature in Python.
 #[test]
 fn tanh_with_biases_is_critical_where_it_is_known_to_be() {
     let bias = 0.05_f64.sqrt();

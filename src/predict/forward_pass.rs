@@ -23,7 +23,7 @@ enum Forward {
         pass: Rc<RefCell<mean_field::MeanFieldPass>>,
         signal: Arc<Signal>,
     },
-    /// A pass at finite width, with the expansion and the signal here.
+    /// A pass at finite width, with the expansion and the signal at the current point.
     FiniteWidth {
         pass: Rc<RefCell<finite_width::FiniteWidthPass>>,
         here: Box<(Expansion, finite_width::Signal)>,
@@ -31,8 +31,8 @@ enum Forward {
 }
 
 impl ForwardPass {
-    /// Starts at the source of a stream. The body of the stream only decides how positions differ. Of given sequences
-    /// of ids, the first is used.
+    /// Starts at the source of a stream. The body of the stream is not applied; it only decides how positions differ.
+    /// If sequences of ids are given, the first is used.
     pub fn new(stream: &Stream) -> Self {
         Self::in_theory(Theory::default(), stream)
     }
@@ -56,12 +56,12 @@ impl ForwardPass {
         }
     }
 
-    /// Continues through `body`, whose shapes must fit.
+    /// Continues through `body`, which must fit the width of the current signal.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
         self.0.iter_mut().try_for_each(|forward| forward.through(body))
     }
 
-    /// Returns E x² here, averaged over positions.
+    /// Returns E x² of the current signal, averaged over positions.
     pub fn second_moment(&self) -> f64 {
         self.0.iter().map(Forward::second_moment).sum::<f64>() / self.0.len() as f64
     }

@@ -25,7 +25,8 @@ use crate::mean_field::dual::function::value_and_derivative;
 pub struct Blocked {
     /// Name of the parameter.
     pub tensor: String,
-    /// Names of the zeros that let its gradient through once steps have moved them; empty if nothing does.
+    /// Names of the parameters that start at zero and block this gradient until a training step has moved them; empty
+    /// if it stays zero.
     pub gates: Vec<String>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow])
     blocked
 }
 
-/// Returns the names in `open` that are in the block of a tensor, or all names if none is.
+/// Returns the names in `open` that are in the same block as `tensor`, or all names in `open` if none is in this block.
 fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
     let block = |name: &str| {
         let (before, rest) = name.split_once("blocks.")?;
@@ -69,7 +70,7 @@ fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
 
 /// One pass through a stack. Signals and gradients are booleans: true if they differ from zero.
 struct Pass<'o> {
-    /// Names of the zeros that have been moved.
+    /// Names of the parameters that start at zero and have been moved by earlier steps.
     open: &'o BTreeSet<String>,
     head: Option<&'o Head>,
     /// Names of the parameters that have a gradient.
@@ -304,7 +305,8 @@ mod tests {
         predict(&stack, Sites::Stream).expect("a prediction").blocked
     }
 
-    /// Factors, gains and last maps that start at zero open all that they close: each the parameters of its branch.
+    /// A factor, gain or last map that starts at zero is the gate of the parameters of its branch, and no parameter
+    /// stays blocked.
     #[test]
     fn zeros_of_schemes_open() {
         let bare = Architecture { norm: Some(NormChoice::None), ..Architecture::default() };
@@ -324,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A zero factor that is a constant of the architecture opens nothing. A renormalised top-1 router never has a
+    /// A zero factor that is a constant of the architecture is no gate. A renormalised top-1 router never has a
     /// gradient.
     #[test]
     fn other_zeros_do_not() {
@@ -346,7 +348,8 @@ mod tests {
         assert!(routers.iter().any(|of| of.tensor.ends_with("router.weight") && of.gates.is_empty()), "{routers:?}");
     }
 
-    /// x + B A x, as in an adapter: B = 0 has a gradient and opens A; of two zeros in a row neither has a gradient.
+    /// x + B A x, as in an adapter: B = 0 has a gradient and is the gate of A. If A and B are both zero, neither has a
+    /// gradient.
     #[test]
     fn of_two_maps_in_a_row_one_may_be_zero() {
         let map = |name: &str, std: f64| {

@@ -13,7 +13,8 @@ use super::{
 use crate::caveat::{Caveat, Condition};
 use crate::mean_field::positions::{Grading, layout::Layout};
 
-/// The largest difference between two gradings that is accepted; the error of the finer one is a fraction of it.
+/// The largest accepted difference between the predictions with two successive gradings. The error of the finer
+/// prediction is a fraction of this difference.
 const ENOUGH: f64 = 0.1;
 
 /// Returns the prediction of the theory in `options`, with positions graded as finely as needed.
@@ -72,7 +73,7 @@ pub(super) fn predict(
     Ok(best)
 }
 
-/// Returns true if some positions of a stream represent all.
+/// Returns true if only some positions of a stream are followed, which represent all of them.
 fn is_graded(stack: &Stack) -> bool {
     let of = |stream| Layout::of(stream, Some(Grading::SPARSE), None, None).is_graded();
     !sequences::has_given_ids(stack) && stack.streams.iter().any(of)
@@ -83,8 +84,8 @@ fn caveat(stack: &Stack, Followed { positions, seq_len, difference }: Followed) 
     Some(Caveat::at(&stack.name, Condition::CoarsePositions(positions, seq_len, difference?)))
 }
 
-/// Returns the rows of all passes: for every given sequence of ids, one pass per share of segments
-/// (`sequences::segments`). `each` is called after every given sequence.
+/// Returns the rows of all passes: one list per given sequence of ids (or a single list if ids are sampled), with one
+/// pass per length of the first segment (`sequences::segments`). `each` is called after every given sequence.
 fn passes(
     stack: &Stack,
     options: Options,

@@ -22,36 +22,36 @@
 //! weight gradients in ten within 3 %, hardly more than noise. Without separate passes it is 47 and 69 %
 //! (docs/accuracy.md).
 
-/// The branches that are kept and dropped in a pass.
+/// The choice of branches that one pass keeps and drops.
 #[derive(Clone)]
 struct Way {
-    /// Site and index of every branch whose mask is fixed, and true if it is kept.
+    /// For every branch whose mask is fixed: the path of its sum, its index in the sum, and true if it is kept.
     branches: Vec<(String, usize, bool)>,
-    /// The probability of these masks.
+    /// The probability of this choice.
     weight: f64,
 }
 
-/// The masks that are fixed in this pass, and those of the passes to come.
+/// The masks that are fixed in the current pass (`way`), and in the passes that follow (`open`).
 pub(crate) struct Masks {
     way: Way,
     open: Vec<Way>,
-    /// The largest number of passes, and how many may still be added.
+    /// The largest number of passes; `room` is the number of passes that may still be added.
     most: usize,
     room: usize,
 }
 
 impl Masks {
-    /// Returns the masks before the first pass. Masks are fixed in up to `passes` passes.
+    /// Returns the state before the first pass, in which no mask is fixed. At most `passes` passes are made.
     pub(crate) fn told_on(passes: usize) -> Self {
         Self { way: Way { branches: Vec::new(), weight: 1.0 }, open: Vec::new(), most: passes, room: passes - 1 }
     }
 
-    /// Returns the probability of the masks that are fixed in this pass.
+    /// Returns the probability of the masks that are fixed in the current pass.
     pub(crate) fn weight(&self) -> f64 {
         self.way.weight
     }
 
-    /// Goes on to the most probable pass to come. Returns false if there is none.
+    /// Makes the most probable of the remaining passes the current one. Returns false if none remains.
     pub(crate) fn next(&mut self) -> bool {
         let heaviest = (0..self.open.len()).max_by(|&a, &b| self.open[a].weight.total_cmp(&self.open[b].weight));
         if let Some(place) = heaviest {
@@ -60,14 +60,15 @@ impl Masks {
         heaviest.is_some()
     }
 
-    /// Returns the branches of the sum at `path` whose masks are fixed in this pass, each with true if it is kept.
+    /// Returns the branches of the sum at `path` whose masks are fixed in the current pass: the index of each, and true
+    /// if it is kept.
     pub(crate) fn settled<'m>(&'m self, path: &'m str) -> impl Iterator<Item = (usize, bool)> + 'm {
         self.way.branches.iter().filter(move |(site, ..)| site == path).map(|&(_, index, kept)| (index, kept))
     }
 
-    /// Fixes from here on the mask of branch `index` of the sum at `path`, if it matters: this pass keeps the branch,
-    /// and one to come drops it. `rate` is the probability of the drop, and `variance` the variance of ln |x|² due to
-    /// the mask. Returns true if the mask is fixed.
+    /// Fixes the mask of branch `index` of the sum at `path`, if its effect is large enough: the current pass keeps the
+    /// branch, and a later pass drops it. `rate` is the probability that the branch is dropped, and `variance` the
+    /// variance of ln |x|² due to the mask. Returns true if the mask is fixed.
     pub(crate) fn tell(&mut self, path: &str, index: usize, rate: f64, variance: f64) -> bool {
         /// The smallest variance for which a mask is fixed, while all passes are left.
         const SMALLEST: f64 = 0.01;

@@ -29,13 +29,13 @@ use crate::mean_field::rule::Rule;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
 
-/// The largest number of passes where branches are dropped.
+/// The largest number of passes with different masks of stochastic depth.
 pub(super) const PASSES: usize = 64;
 
 /// The score variance up to which attention was compared with sampled networks.
 const LARGEST_SCORE: f64 = 16.0;
-/// The largest score variance from the common part of near keys. Beyond it, rows of equal keys are off by a tenth and
-/// more.
+/// The largest score variance of the common part of neighbouring keys that has no caveat. Beyond it, predictions for
+/// rows whose keys are equal are off by 10 % or more.
 const LARGEST_SMOOTH_SCORE: f64 = 0.7;
 /// The largest mean, relative to the root of the second moment, that has no caveat.
 const SMALL_MEAN: f64 = 1e-3;
@@ -48,36 +48,37 @@ pub(crate) struct MeanFieldPass {
     /// The correlation between tokens of equal ids in the gradients that start the backward pass; `None` if it is the
     /// same as between other tokens.
     same_ids: Option<f64>,
-    /// The share of the first of two segments; `None` if tokens lie in no segments.
+    /// The share of the positions that are in the first of two segments; `None` if the sequence has no segments.
     segment: Option<f64>,
-    /// One sequence of ids per stream, where ids are given.
+    /// The given ids, one sequence per stream; empty where ids are sampled.
     ids: Vec<Vec<u32>>,
     /// The number of streams entered in this pass. `positions` are the positions of all streams entered so far in any
     /// pass.
     streams: usize,
     positions: Vec<Arc<Positions>>,
     tables: Arc<Tables>,
-    /// Routings of mixtures, with the standard deviation of their scores.
+    /// The routings computed so far: the mixture, the standard deviation of its scores, and its routing.
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
-    /// Inside mixtures, the number of experts that one represents.
+    /// Inside a mixture, the number of experts that the one traversed expert represents.
     experts: f64,
     pub(super) masks: Masks,
-    /// True if first steps are asked for.
+    /// True if the effects of first optimiser steps are predicted.
     pub(super) steps: bool,
-    /// Corrections to ln E dW² of the weights that come next.
+    /// Corrections of finite width for the parameters that are written next.
     pub(super) added: Added,
     pub(super) rows: Rows,
 }
 
-/// Corrections of finite width to ln E dW²: of weights that multiply signals, and of biases that are added to them.
+/// Corrections of finite width for the parameters of a component: to ln E dW² of `weights` that multiply a signal, and
+/// to ln E db² of `biases` that are added to a signal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Added {
     pub(super) weights: f64,
     pub(super) biases: f64,
-    /// Corrections to first steps.
+    /// Corrections to the effects of first optimiser steps.
     pub(super) steps: FiniteWidth,
-    /// 1 − ρ of the gradient at the output of an attention: its relative deficit along that output, compared with an
-    /// isotropic gradient.
+    /// 1 − ρ at the output of an attention, where ρ is the second moment of the gradient along this output, relative to
+    /// an isotropic gradient.
     pub(super) lacking: f64,
 }
 
@@ -88,8 +89,8 @@ pub(crate) enum Kept {
     Steps(Vec<Kept>),
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
     Attention(Box<Attended>),
-    /// A mixture: its routing, its input and its representative expert, and in the backward pass the gradient from the
-    /// router.
+    /// A mixture: its routing; the signals at its input and at the output of its representative expert; and the
+    /// gradient from the router, which is `None` before the backward pass.
     Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
 }
 
@@ -119,12 +120,12 @@ impl MeanFieldPass {
         }
     }
 
-    /// Uses tables that other passes share.
+    /// Returns this pass with `tables`, which other passes use, too.
     pub(super) fn sharing(self, tables: &Arc<Tables>) -> Self {
         Self { tables: Arc::clone(tables), ..self }
     }
 
-    /// Sets whether first steps are predicted.
+    /// Sets if the effects of first optimiser steps are predicted.
     pub(crate) fn asked(self, steps: bool) -> Self {
         Self { steps, ..self }
     }
@@ -142,7 +143,7 @@ impl MeanFieldPass {
         }
     }
 
-    /// Starts again with other branches dropped. Returns false if no pass is left.
+    /// Starts the next pass, which drops other branches. Returns false if no pass is left.
     pub(super) fn again(&mut self) -> bool {
         self.streams = 0;
         self.masks.next()
@@ -234,7 +235,8 @@ impl MeanFieldPass {
         Ok(attended)
     }
 
-    /// Returns the views that queries of an attention have of keys, each with its share of the heads.
+    /// Returns the views of the heads of an attention, each with the share of heads that have it. A view is the set of
+    /// keys that a query attends to, with their decay by ALiBi.
     fn views(&self, attention: &Attention, parts: [&Signal; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
@@ -259,7 +261,7 @@ impl MeanFieldPass {
 
     /// Returns the routing of a mixture with this input.
     fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
-        /// Largest relative distance of standard deviations that share a routing.
+        /// The largest relative difference between the score standard deviations of two mixtures that share a routing.
         const REACH: f64 = 0.01;
         let std = Routing::std(mixture, x);
         let alike = |(known, known_std, _): &&(Mixture, f64, Arc<Routing>)| {
@@ -274,7 +276,7 @@ impl MeanFieldPass {
         routing
     }
 
-    /// Returns a sum whose branches are kept or dropped where this pass has fixed their masks.
+    /// Returns `sum` with each branch whose mask is fixed in this pass either kept or dropped.
     pub(super) fn with_kept_branches(&self, at: &Site, sum: &Sum) -> Sum {
         with_kept(sum, self.masks.settled(at.path()))
     }
@@ -306,7 +308,7 @@ impl MeanFieldPass {
         Pooled { ln_unit: pooled.ln_unit - experts, ..pooled }
     }
 
-    /// Writes ln E dW² of parameters.
+    /// Writes ln E dW² of the parameters of a site, with the corrections of finite width.
     pub(super) fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
         for (parameter, ln_second_moment) in weights {
             let (tensor, variance) = match parameter {
@@ -401,7 +403,7 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
-/// Returns the chart of tokens that are rotated.
+/// Returns the chart of the positions of `x`, which has one because it is rotated.
 fn chart(x: &Signal) -> &Arc<Chart> {
     x.kernel.positions.chart.as_ref().expect("rotations take a chart")
 }
@@ -424,7 +426,7 @@ pub(super) fn observed(signal: &Signal) -> Pooled {
     pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node))
 }
 
-/// Returns averages over tokens and over pairs of tokens.
+/// Returns the averages of a kernel over tokens and over pairs of tokens. `mean` returns E x at a node.
 pub(super) fn pooled(kernel: &Kernel, mean: impl Fn(usize) -> f64) -> Pooled {
     let positions = &kernel.positions;
     let count = positions.length;

@@ -51,7 +51,7 @@ pub struct AttentionRow {
 /// the same sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearRow {
-    /// Name of the weight.
+    /// Name of the weight tensor of the map.
     pub tensor: String,
     /// E y² of the output.
     pub output: Number,
@@ -113,15 +113,15 @@ pub struct Prediction {
     pub sequences: Option<Sequences>,
 }
 
-/// The positions of a sequence that represent all.
+/// The number of positions that were followed to represent all positions of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Followed {
     /// Number of positions that are followed.
     pub positions: usize,
     /// Number of positions of the sequence.
     pub seq_len: usize,
-    /// The largest relative difference of a second moment, or difference of a correlation, from the prediction with
-    /// fewer positions; `None` if there is no such prediction.
+    /// The largest difference from the prediction with the next coarser grading: relative for second moments, absolute
+    /// for correlations. `None` if there is no such prediction.
     pub difference: Option<f64>,
 }
 
@@ -130,7 +130,8 @@ pub struct Followed {
 pub struct Sequences {
     /// Number of sequences.
     pub count: usize,
-    /// The largest standard deviation between sequences of ln E x² of a site on the stream, or of ln E g².
+    /// The standard deviation over sequences of ln E x² or of ln E g² at a site on the stream, for the site where it is
+    /// largest.
     pub deviation: f64,
 }
 
@@ -154,7 +155,7 @@ pub enum PredictError {
     NotFollowed {
         /// Path of the site.
         site: String,
-        /// The structure.
+        /// A description of the structure.
         what: &'static str,
     },
     /// The matrices of all pairs of positions, one per block, would not fit in memory.
@@ -206,7 +207,8 @@ pub struct Options {
     pub steps: bool,
     /// Which terms are computed.
     pub theory: Theory,
-    /// How many positions represent all. With `None`, as many as are needed so that more of them change little.
+    /// How many positions are followed to represent all positions of a sequence. `None`: the number is raised until the
+    /// prediction changes little.
     pub positions: Option<Positions>,
 }
 
@@ -226,7 +228,7 @@ pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction,
     predict_seeded(stack, options.into(), None, &|| ())
 }
 
-/// Predicts like [`predict`], and calls `each` after every one of the [`sequences()`] that it averages over.
+/// Predicts like [`predict`], and calls `each` after every given sequence of ids. [`sequences()`] returns their number.
 pub fn predict_watched(
     stack: &Stack,
     options: impl Into<Options>,
@@ -240,8 +242,8 @@ pub fn sequences(stack: &Stack) -> usize {
     sequences::given(stack).len()
 }
 
-/// Predicts like [`predict_watched`]. Gradients at the end of the stream have the correlation `same_ids` between tokens
-/// of equal ids, if it is given.
+/// Predicts like [`predict_watched`]. If `same_ids` is given, it is the correlation, between tokens of equal ids, of
+/// the gradients at the end of the stream.
 pub(crate) fn predict_seeded(
     stack: &Stack,
     options: Options,

@@ -1,12 +1,13 @@
 //! The reported averages of a signal or a gradient.
 
-/// Averages over positions, in units of e^`ln_unit`.
+/// Moments of a signal or a gradient, averaged over positions. Second moments are in units of e^`ln_unit`, and means in
+/// units of its square root.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pooled {
     pub(crate) ln_unit: f64,
     pub(crate) mean: f64,
     pub(crate) second: f64,
-    /// Average over pairs of different positions; `None` for a single position.
+    /// E x_a x_b, averaged over pairs of different positions a and b; `None` for a single position.
     pub(crate) cross: Option<f64>,
     /// Mean and second moment at the first and the last position; `None` where they are not reported.
     pub(crate) ends: Option<[(f64, f64); 2]>,
@@ -16,7 +17,7 @@ pub(crate) struct Pooled {
 }
 
 impl Pooled {
-    /// Returns the average of several, each with its weight; for `lost` see [`Self::average_spread`].
+    /// Returns the average of `all`, which are pairs of a weight and moments. For `lost` see [`Self::average_spread`].
     pub(crate) fn average(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Self {
         let count: f64 = all.clone().map(|(weight, _)| weight).sum();
         let ln_unit = all.clone().map(|(_, pooled)| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
@@ -40,8 +41,9 @@ impl Pooled {
         }
     }
 
-    /// Returns the average of the spreads of several plus the variance of ln of their second moments. `lost` is the
-    /// number of degrees of freedom that the mean takes: 1 for a sample, 0 for all cases with their probabilities.
+    /// Returns the average of the spreads of `all`, plus the variance of ln of their second moments. `lost` is the
+    /// number of degrees of freedom that the estimated mean uses up: 1 for a sample, 0 for all cases with their
+    /// probabilities.
     fn average_spread(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Option<f64> {
         let count: f64 = all.clone().map(|(weight, _)| weight).sum();
         let within = all.clone().map(|(weight, pooled)| Some(weight * pooled.spread?)).sum::<Option<f64>>()? / count;

@@ -10,7 +10,7 @@ use crate::caveat::{Caveat, Condition};
 use crate::logarithms::ln_sum;
 use crate::mean_field::steps::Steps;
 
-/// Notes of a pass, in order of depth.
+/// The results that one pass records. Sites are in order of depth.
 #[derive(Default)]
 pub(crate) struct Rows {
     sites: Vec<Note>,
@@ -30,7 +30,7 @@ pub(crate) struct Rows {
     followed: Option<Followed>,
 }
 
-/// The notes of a site.
+/// The recorded results of a site.
 struct Note {
     layer: i64,
     site: String,
@@ -39,7 +39,7 @@ struct Note {
     gradient: Option<Pooled>,
 }
 
-/// The notes of a weight tensor.
+/// The recorded results of one use of a weight tensor. `ln_second_moment` is ln E dW².
 #[derive(Clone)]
 pub(crate) struct WeightNote {
     pub(crate) layer: i64,
@@ -53,9 +53,9 @@ pub(crate) struct WeightNote {
 pub(crate) struct Sharpness {
     /// ln E s² of the scores of keys in view, without position biases.
     pub(crate) ln_score: f64,
-    /// 1/E Σ_b A_ab².
+    /// The effective number of keys that a query a attends to: 1/E Σ_b A_ab², with its attention weights A.
     pub(crate) attended: f64,
-    /// 1/E Σ_b A_ab² if all scores were equal.
+    /// The value of `attended` if all scores were equal.
     pub(crate) in_view: f64,
 }
 
@@ -118,14 +118,14 @@ impl Rows {
         }
     }
 
-    /// Notes the positions of the longest stream that is graded.
+    /// Records that `positions` of the `seq_len` positions of a stream are followed, if no longer stream is recorded.
     pub(crate) fn graded(&mut self, positions: usize, seq_len: usize) {
         if self.followed.is_none_or(|known| known.seq_len < seq_len) {
             self.followed = Some(Followed { positions, seq_len, difference: None });
         }
     }
 
-    /// Adds a caveat at the site with this path; of every kind the largest is kept.
+    /// Adds a caveat at the site with this path. If there is a caveat of its kind, the one of larger size is kept.
     pub(crate) fn caveat_at(&mut self, path: &str, condition: Option<Condition>) {
         let Some(condition) = condition else { return };
         let known = self.caveats.iter_mut().find(|known| known.kind() == condition.kind());
@@ -147,8 +147,8 @@ impl Rows {
         Ok(Prediction { sequences: differing, ..Self::mixed(passes, 1.0).told()? })
     }
 
-    /// Returns how much levels on the stream differ between several sequences, each with all its passes; `None` for one
-    /// sequence.
+    /// Returns how much E x² and E g² on the stream differ between sequences; `None` for one sequence. `sequences` has
+    /// the passes of each.
     fn differing(sequences: &[Vec<Self>]) -> Option<Sequences> {
         let count = sequences.len();
         let first = sequences.first().filter(|_| count > 1)?.first()?;
@@ -233,8 +233,8 @@ impl Rows {
         }
     }
 
-    /// Returns the rows with each ± replaced by the ± of the same site in `other`, where this is small enough to be of
-    /// use.
+    /// Returns the rows with the spread of each site replaced by its spread in `other`, or by `None` if that exceeds
+    /// `LARGEST_SPREAD`.
     pub(crate) fn with_spreads(mut self, other: &Self) -> Self {
         /// Beyond this variance, networks differ by more than the factor e², which the leading order does not describe.
         const LARGEST_SPREAD: f64 = 4.0;
@@ -258,7 +258,7 @@ impl Rows {
         site.or_else(|| Some(self.weights.iter().find(weight)?.tensor.as_str()))
     }
 
-    /// Sets gradients to zero that are negative and negligible compared with others of their block.
+    /// Sets a negative second moment of a gradient to zero if it is negligible compared with the largest in its block.
     fn with_zeros(mut self) -> Self {
         /// Relative size of the remainder of terms that cancel where tokens are copies.
         const NOTHING: f64 = 1e-6;
@@ -275,7 +275,7 @@ impl Rows {
         self
     }
 
-    /// Returns the notes as a prediction, or an error if a number is not finite.
+    /// Returns the recorded results as a prediction, or an error if a number is not finite.
     fn told(self) -> Result<Prediction, PredictError> {
         let mut table = SiteTable::default();
         table.sites.reserve(self.sites.len());
@@ -356,7 +356,8 @@ fn common_caveats(passes: &[(f64, Rows)]) -> Vec<Caveat> {
     caveats
 }
 
-/// Returns a caveat if few of the sequences in these passes have most of the gradients.
+/// Returns a caveat if rare sequences have most of E g² at some site. `passes` are pairs of a probability and the
+/// results for the sequences with these masks.
 fn rare(passes: &[(f64, Rows)]) -> Option<Caveat> {
     /// The largest E (g²)²/(E g²)² that has no caveat. An average over this number of networks has an error as large as
     /// itself.
@@ -393,8 +394,8 @@ fn merged(notes: Vec<WeightNote>) -> Vec<WeightNote> {
     merged
 }
 
-/// Returns the correlation, limited to ±1. Terms that are neglected for tiny widths and sequences, and rounding next to
-/// a large mean, would take it beyond.
+/// Returns the correlation, limited to ±1. It could exceed this range because of terms that are neglected (for tiny
+/// widths and short sequences) or by rounding (if the mean is large).
 fn correlation(covariance: f64, variance: f64) -> Number {
     (covariance / variance).clamp(-1.0, 1.0).into()
 }

@@ -3,8 +3,9 @@
 
 use sigprop_stack::{Component, Embedding, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stack, Stream};
 
-/// Shares of the smaller of two segments that represent all. Together with the shares of the larger segment they have
-/// the moments of a share uniform in [0, 1] up to the fifth (Chebyshev's four nodes of equal weight).
+/// Two values of the share of the smaller of two segments, which represent a split at a uniformly random position.
+/// Together with the shares of the larger segment they have the moments of a uniform variable in [0, 1] up to the fifth
+/// (Chebyshev's four nodes of equal weight).
 const SEGMENT_SHARES: [f64; 2] = [0.102_672_764, 0.406_203_763];
 
 /// Returns true if the tokens of `stack` are exchangeable: there are no masks, no correlated positions, no scores that
@@ -23,8 +24,8 @@ pub(super) fn has_given_ids(stack: &Stack) -> bool {
     stack.streams.iter().any(|stream| !drawn(stream))
 }
 
-/// Returns the shares of the first of two segments that represent all; one `None` if tokens of `stack` lie in no
-/// segments.
+/// Returns the values of the share of the first of two segments that represent all splits; a single `None` if `stack`
+/// has no segments.
 pub(super) fn segments(stack: &Stack) -> Vec<Option<f64>> {
     let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
     let has_segments = stack.streams.iter().any(|stream| match &stream.source {
@@ -68,7 +69,8 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
     itself && node.op.bodies().flatten().all(|node| alike(node, sees_all))
 }
 
-/// Returns all sequences of given ids, one per stream, empty where ids are sampled.
+/// Returns the given ids of every pass. A pass has one sequence of ids per stream, which is empty if the ids of the
+/// stream are sampled.
 pub(super) fn given(stack: &Stack) -> Vec<Vec<Vec<u32>>> {
     let given = |stream: &Stream| match &stream.source {
         Source::Embedding(Embedding { ids: Ids::Given(given), .. }) => given.sequences.clone(),

@@ -55,12 +55,12 @@ impl<T> PartialEq for Same<T> {
 static SHARED: LazyLock<Tables> = LazyLock::new(Tables::default);
 
 impl Tables {
-    /// Returns the tables for a chart: those of all predictions if it is small.
+    /// Returns the tables in which results for a chart are kept: the shared tables if the chart is small, else `self`.
     fn of(&self, chart: &Chart) -> &Self {
         if chart.is_small() { &SHARED } else { self }
     }
 
-    /// Returns the dual of an activation, whose table all predictions share.
+    /// Returns the dual activation of an activation. All predictions share its table.
     pub(super) fn dual(activation: Activation) -> Arc<Dual> {
         SHARED.duals.get(&function::words(activation), || Dual::new(activation))
     }
@@ -74,7 +74,7 @@ impl Tables {
         if layout.has_given_ids() { Arc::new(new()) } else { tables.positions.get(layout, new) }
     }
 
-    /// Returns a rotation on a chart.
+    /// Returns the rotation of a rotary embedding at the points of a chart.
     pub(super) fn turn(&self, rotary: &Rotary, chart: &Arc<Chart>) -> Arc<Turn> {
         let key = (rotary.clone(), Same(Arc::clone(chart)));
         self.of(chart).turns.get(&key, || Turn::new(rotary, chart))
@@ -101,10 +101,10 @@ impl Tables {
     }
 }
 
-/// A value that one thread computes.
+/// The place of a value, which the first thread that needs it computes.
 type Place<V> = Arc<OnceLock<Arc<V>>>;
 
-/// The latest values, by key.
+/// The values that were used last, each with its key.
 #[derive(Debug)]
 struct Cache<K, V>(Mutex<Vec<(K, Place<V>)>>);
 
@@ -120,7 +120,7 @@ impl<K: Clone + PartialEq, V> Cache<K, V> {
         Arc::clone(self.place(key).get_or_init(|| Arc::new(make())))
     }
 
-    /// Returns the place of a key's value, which may be empty yet.
+    /// Returns the place of the value of `key`; it is empty if the value has not been computed yet.
     fn place(&self, key: &K) -> Place<V> {
         /// The number of keys that are kept.
         const MOST: usize = 16;

@@ -25,7 +25,7 @@ fn uneven_rows(stack: &Stack) -> Option<Caveat> {
     Some(Caveat::of(*name, uneven.len(), Condition::UnevenRows(*ratio)))
 }
 
-/// Returns a caveat for the tensor that most maps use, if several use one.
+/// Returns a caveat if several maps use the same tensor. It names the tensor with the most uses.
 fn shared(stack: &Stack, table: &SiteTable) -> Option<Caveat> {
     let mut uses = BTreeMap::new();
     stack.streams.iter().for_each(|stream| count(&stream.body, &mut uses));
@@ -50,9 +50,9 @@ fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {
     }
 }
 
-/// Returns the share by which the variance of the stream may grow if the branches of `uses` blocks add one vector
-/// instead of independent ones: amplitudes add up, not squares. Without norms a branch is as large as its stream, so
-/// that the added part grows with it.
+/// Returns the share by which the variance of the stream may be larger if the branches of `uses` blocks add equal
+/// vectors instead of independent ones: then amplitudes add up, not squares. Without norms a branch is proportional to
+/// its stream, so that the added part grows with the stream.
 fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
     let ln_variances: Vec<f64> = table
         .sites
@@ -75,7 +75,7 @@ fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
     level - 1.0
 }
 
-/// Returns true if branches of sums have norms.
+/// Returns true if a branch of a sum in `body` contains a norm.
 fn has_norms(body: &[Node]) -> bool {
     let in_sum = |node: &Node| match &node.op {
         Op::Sum(sum) => sum.branches.iter().any(|branch| has_norm(&branch.body)),

@@ -38,7 +38,7 @@ impl Sums {
         }
     }
 
-    /// Adds a component to the sum. Returns false if the sum ends before it.
+    /// Adds a component to the sum of embeddings. Returns false if the sum ends before this component.
     fn pass(&mut self, component: &Component) -> bool {
         match component {
             Component::Embedding(term) => self.add(term),

@@ -9,7 +9,7 @@ use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKi
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
 
-/// The name of the branch that reads a memory.
+/// The name of the branch of a decoder that attends to the output of the encoder.
 const CROSS_ATTENTION: &str = "cross_attention";
 
 /// The blocks of one stream.
@@ -50,12 +50,12 @@ impl<'a> Blocks<'a> {
         Self { architecture, recipe, residuals, train, prefix }
     }
 
-    /// Returns block `index`, with the distributions of linear maps that `projections` gives.
+    /// Returns block `index`, with the distributions of linear maps that `projections` returns.
     pub(crate) fn block<'b>(&'b self, index: usize, projections: &'b (dyn Fn(&Slot) -> Projection + 'b)) -> Block<'b> {
         Block { blocks: self, index, path: format!("{}blocks.{index}.", self.prefix), projections }
     }
 
-    /// Returns `rate` in training and 0 in evaluation, where nothing is dropped.
+    /// Returns the dropout rate `rate` in training, and 0 in evaluation.
     fn rate(&self, rate: f64) -> f64 {
         if self.train { rate } else { 0.0 }
     }
@@ -180,7 +180,8 @@ impl Block<'_> {
         (starts && !left_out).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
     }
 
-    /// The batch norm after a linear map of an MLP; in training it uses the statistics of the batch.
+    /// The batch norm after a linear map of an MLP; `None` if there is none. In training it uses the statistics of the
+    /// batch.
     fn batch_norm(&self, place: BlockNorm) -> Option<Node> {
         let norm = self.blocks.architecture.norm.filter(|norm| matches!(norm.kind, NormKind::BatchNorm { .. }))?;
         let kind = NormKind::BatchNorm { training: self.blocks.train };
@@ -191,13 +192,13 @@ impl Block<'_> {
         self.scaled_norm(name, place, Some(Norm { kind, ..norm }))
     }
 
-    /// The norm before the last linear map of a branch.
+    /// The norm before the last linear map of a branch; `None` if there is none.
     fn inner_norm(&self) -> Option<Node> {
         let has_one = self.blocks.architecture.norm_placement == NormPlacement::Sub;
         has_one.then(|| self.norm("inner_norm", BlockNorm::Inner)).flatten()
     }
 
-    /// The norm at the end of a branch.
+    /// The norm at the end of a branch; `None` if there is none.
     fn output_norm(&self) -> Option<Node> {
         let ends = match self.blocks.architecture.norm_placement {
             NormPlacement::Sandwich | NormPlacement::Reordered => true,
@@ -210,7 +211,7 @@ impl Block<'_> {
         self.scaled_norm(name, place, self.blocks.architecture.norm)
     }
 
-    /// A norm with the gain that the recipe gives it.
+    /// The node of `norm`, with the gain of the recipe for this `place`; `None` without a norm.
     fn scaled_norm(&self, name: &str, place: BlockNorm, norm: Option<Norm>) -> Option<Node> {
         let factor = self.blocks.recipe.norm_gain(place, self.index);
         let scaled = |norm: Norm| Component::Norm(Norm { gain: factor * norm.gain, ..norm });

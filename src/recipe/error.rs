@@ -18,7 +18,7 @@ pub enum SchemeError {
         /// The names of all schemes.
         known: String,
     },
-    /// A name that users look for among schemes although it is not a scheme.
+    /// The name of a known technique that is not a scheme but some other setting.
     #[error("{got} is no initialisation scheme: {instead}")]
     Elsewhere {
         /// The name that was asked for.

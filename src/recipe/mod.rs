@@ -40,7 +40,7 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         1.0
     }
 
-    /// A function that returns the scales of every residual connection. By default they are 1.
+    /// Returns a function from the number of a residual connection to its scales. By default all scales are 1.
     fn residuals<'a>(
         &'a self,
         _architecture: &'a Resolved,
@@ -54,16 +54,16 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         1.0
     }
 
-    /// A function that returns the distributions of every linear map in blocks.
+    /// Returns a function from the place of a linear map in the blocks to its distributions.
     fn projections<'a>(
         &'a self,
         architecture: &'a Resolved,
         entrance: &Entrance<'_>,
     ) -> Result<Projections<'a>, SchemeError>;
 
-    /// Factors on the learning rates of all parameters; `None` if all learn at the same rate. Where a published scheme
-    /// multiplies a parameter in the forward pass, the factor is part of the entries in the stack, and the learning
-    /// rate is that of these entries.
+    /// Returns a function from a parameter to its factors on learning rates; `None` if all parameters learn at the same
+    /// rate. If a published scheme multiplies a parameter by a factor in the forward pass, the entries in the stack
+    /// contain this factor, and learning rates are for these entries.
     fn learning_rates<'a>(&'a self, _architecture: &'a Resolved) -> Option<Rates<'a>> {
         None
     }
@@ -74,17 +74,18 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// A function from the place of a linear map to its distributions.
+/// A function from the place of a linear map in the blocks to the distributions of its weight and bias.
 pub(crate) type Projections<'a> = Box<dyn Fn(&Slot) -> Projection + 'a>;
 
-/// A function that returns the scales of a residual connection of a network. Connections are counted along the stream
-/// from 0, as in [`Resolved::residual_sublayers`]. Parallel branches all have the scales of the first one.
+/// A function from the number of a residual connection to its scales. Connections are counted along the stream from 0,
+/// as in [`Resolved::residual_sublayers`]. Parallel branches all have the scales of the first branch.
 pub(crate) type Residuals<'a> = Box<dyn Fn(usize) -> Residual + 'a>;
 
-/// A function that returns the factors on the learning rates of a parameter.
+/// A function from a parameter to its factors on learning rates.
 pub(crate) type Rates<'a> = Box<dyn Fn(&Trained) -> LearningRates + 'a>;
 
-/// A function that returns the signal at the first block in training, for schemes that follow the signal.
+/// A function that predicts the signal at the input of the first block in training mode, for schemes that depend on the
+/// signal.
 pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardPass, PredictError> + 'a;
 
 /// The distributions of weight and bias of a linear map.

@@ -57,13 +57,13 @@ pub(crate) enum Outer {
 /// The place of a norm in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockNorm {
-    /// At the start of a branch.
+    /// The norm at the start of a branch.
     Input,
-    /// Before the last linear map of a branch.
+    /// The norm before the last linear map of a branch.
     Inner,
-    /// At the end of a branch.
+    /// The norm at the end of a branch.
     Output,
-    /// After a residual sum.
+    /// The norm after a residual sum.
     Sum,
 }
 

@@ -2,7 +2,7 @@
 
 use super::Fans;
 
-/// The kind of a parameter, by its axes that grow with the width (Tensor Programs V, table 3).
+/// The kind of a parameter, by how many of its axes grow with the width, and which (Tensor Programs V, table 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
     /// A bias, or the gains of a norm.
@@ -17,10 +17,10 @@ pub(crate) enum Growth {
 /// The place of a parameter along its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamPosition {
-    /// Before block 0.
+    /// Parameters before block 0.
     Embeddings,
     Block(usize),
-    /// After the last block, or shared by all blocks.
+    /// Parameters after the last block, or parameters that all blocks share.
     End,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::compare::{MARGIN_FORMATS, Summary};
 
-/// The limits that a network has to keep. A limit that is `None` is ignored.
+/// The limits that a network has to keep. A limit that is `None` does not apply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demands {
     /// Largest factor by which the variance of the stream may grow or shrink over all blocks.
@@ -130,7 +130,7 @@ impl Demand {
     /// ln of the factor by which the network exceeds the limit; −∞ if it does not have the quantity. Correlations r are
     /// compared by 1 − r.
     fn excess(self, summary: &Summary) -> f64 {
-        /// Values of 1 − r below this are rounding error.
+        /// Values of 1 − r below this count as rounding error.
         const ALIKE: f64 = 1e-12;
         let excess = match self {
             Self::ForwardGrowth(limit) => Some(summary.forward.ln_total.abs() - limit.ln()),
@@ -145,8 +145,8 @@ impl Demand {
         excess.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Smooth excesses whose maximum is the excess of the demand: one for growth and one for decay of the variance, and
-    /// one for the gradient ratio of each of the weight `matrices`.
+    /// Smooth functions whose maximum is the excess of the demand. A limit on the growth of the variance has one for
+    /// growth and one for decay; a limit on the gradient ratio has one for each of the weight `matrices`.
     pub(super) fn excesses(self, summary: &Summary, matrices: &[String]) -> Vec<f64> {
         match self {
             Self::ForwardGrowth(limit) => [1.0, -1.0].map(|sign| sign * summary.forward.ln_total - limit.ln()).to_vec(),

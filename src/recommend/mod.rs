@@ -57,11 +57,12 @@ pub struct Recommendation {
     pub outcomes: Vec<Outcome>,
     /// The named scheme whose weights and scales are nearest; `None` if no other scheme is defined for the network.
     pub nearest: Option<Nearest>,
-    /// For each demand at its limit, the recommendation without this demand, which shows its cost.
+    /// For each demand whose limit is reached: the demand, and the scheme that is recommended if this demand is
+    /// dropped.
     pub without: Vec<(Demand, Scheme)>,
     /// The network under this scheme.
     pub stack: Stack,
-    /// The weight tensors of this network.
+    /// The predicted rows of the weight tensors of this network.
     pub weights: Vec<WeightRow>,
 }
 

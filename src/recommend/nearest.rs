@@ -9,7 +9,7 @@ use crate::compare::{Setting, all_schemes};
 use crate::predict::{Options, Theory};
 use crate::schemes::Scheme;
 
-/// A named scheme and its distance.
+/// A named scheme, and its distance from the recommended network.
 #[derive(Clone, Debug)]
 pub struct Nearest {
     /// The scheme.
@@ -19,9 +19,9 @@ pub struct Nearest {
     pub distance: f64,
 }
 
-/// Returns the scheme whose numbers are nearest to those of `stack`; `None` if there is none to compare. During the
-/// search, schemes that depend on the signal follow it at infinite width. The distance in the result is computed in the
-/// theory of the setting.
+/// Returns the named scheme whose weights and scales are nearest to those of `stack`; `None` if there is none to
+/// compare. Schemes that depend on the signal are compared with a signal at infinite width; only the distance of the
+/// returned scheme is computed in the theory of the setting.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let wide = Setting { options: Options { theory: Theory::MeanField, ..setting.options }, ..setting.clone() };
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());

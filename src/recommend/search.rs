@@ -24,8 +24,8 @@ use crate::schemes::Scheme;
 const COUNT: usize = 5;
 /// Square roots of the weights of the squared logarithms. The ratio has a quarter of the weight of a gain.
 const WEIGHTS: [f64; COUNT] = [1.0, 1.0, 1.0, 1.0, 0.5];
-/// Penalties on squared excesses. The search begins with the small one, because the first gains may be far from the
-/// demands.
+/// Penalties on squared excesses. The search begins with the small penalty, because the first gains may be far from
+/// meeting the demands.
 const PENALTIES: [f64; 2] = [10.0, 1e4];
 /// The largest number of steps with each penalty.
 const STEPS: usize = 60;
@@ -33,7 +33,7 @@ const STEPS: usize = 60;
 const LONGEST: f64 = 1.0;
 /// The search ends after a step whose largest entry is below this, in ln.
 const SHORTEST: f64 = 3e-4;
-/// Number of earlier places whose linear models are kept.
+/// Number of earlier gains whose linear models are kept.
 const OTHERS: usize = 16;
 
 /// A difference of gains, in ln.
@@ -66,7 +66,7 @@ impl Gains {
         Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
     }
 
-    /// The step from `other` to these gains.
+    /// Returns the step from `other` to these gains.
     pub(super) fn away_from(self, other: Self) -> Step {
         self.0 - other.0
     }
@@ -114,7 +114,7 @@ where
     Ok((here.at, here.excesses))
 }
 
-/// The linear model of the excesses around one place.
+/// The linear model of the excesses around the gains `at`.
 struct Told {
     at: Gains,
     excesses: Vec<f64>,
@@ -154,8 +154,8 @@ impl Told {
         (self.at.0 - gains.0).amax() < NEAR
     }
 
-    /// The excesses at the place of `here`, as the linear model around this place predicts them, and their slopes. A
-    /// predicted excess is cut to the true one if it is larger.
+    /// Returns the excesses that this linear model predicts at the gains of `here`, and its slopes. A predicted excess
+    /// that is larger than the true one in `here` is replaced by the true one.
     fn of(&self, here: &Self) -> impl Iterator<Item = (f64, Step)> {
         let away = here.at.0 - self.at.0;
         let told =
@@ -164,7 +164,7 @@ impl Told {
     }
 }
 
-/// The step d of the formula above.
+/// Returns the step d that solves the minimisation in the header. `longest` limits its largest entry, in ln.
 fn step<'a>(here: &'a Told, others: impl Iterator<Item = &'a Told>, penalty: f64, longest: f64) -> Step {
     /// The largest number of sets of exceeded demands that are tried.
     const SETS: usize = 32;
@@ -200,8 +200,9 @@ mod tests {
         assert!((gains.0 - Step::from(expected)).amax() < 1.1e-4, "{gains:?}");
     }
 
-    /// A single demand ln qk ≤ −1: ln qk is −1 and the others are 0. Two demands that exclude each other meet half-way.
-    /// Two curved demands that can hold together are both at their limits. The penalty leaves an error of 1e-4.
+    /// For the single demand ln qk ≤ −1, ln qk is −1 and the other gains are 0. Of two demands that exclude each other,
+    /// both are violated equally. Two curved demands that can hold together are both at their limits. The penalty
+    /// leaves an error of 1e-4.
     #[test]
     fn the_nearest_gains_are_found() {
         let Ok((gains, _)) = search::<Infallible>(1, None, |gains| Ok(vec![gains.0[0] + 1.0]));

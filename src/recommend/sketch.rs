@@ -12,7 +12,7 @@ use crate::predict::{Options, Positions as Grid, Theory, is_exchangeable};
 use crate::schemes::Scheme;
 use crate::verdict::over_blocks;
 
-/// The settings of a search.
+/// The models of a network in a search, as settings.
 pub(super) struct Models {
     /// The settings, from slow to fast: the network itself in the requested theory first, the fastest model last.
     pub(super) settings: Vec<Setting>,
@@ -50,10 +50,10 @@ fn wide(setting: &Setting) -> Setting {
     Setting { options, ..setting.clone() }
 }
 
-/// A network whose predictions take milliseconds. Its tokens are exchangeable if possible; otherwise there are few of
-/// them.
+/// A similar network whose predictions take milliseconds. Its tokens are exchangeable if possible; otherwise it has few
+/// tokens.
 fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
-    /// The number of tokens if anything besides masks and scores distinguishes positions.
+    /// The number of tokens of a network in which more than masks and scores distinguishes positions.
     const FEW: usize = 16;
     let unordered = unordered(setting);
     match assembled(&unordered, scheme) {

@@ -14,13 +14,13 @@ use crate::schemes::SchemeError;
 const SLACK: f64 = 0.005;
 
 pub(super) struct Solver<'a> {
-    /// The models, from the network itself to similar and faster ones.
+    /// The models of the network, from slow to fast; the first is the network itself.
     models: &'a [Setting],
     demands: &'a [Demand],
     /// Names of the weight matrices that occur in all blocks, with a `*` for the number of the block.
     matrices: &'a [String],
-    /// Differences per model (all but the fastest) and per excess of the demands: the excess in this model minus the
-    /// excess in the next faster one.
+    /// Per model (except the fastest), and per excess of the demands: the excess in this model minus the excess in the
+    /// next faster model.
     differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
     done: &'a (dyn Fn() + Sync),
@@ -34,8 +34,8 @@ impl<'a> Solver<'a> {
         Self { models: settings, demands, matrices, differences, done }
     }
 
-    /// Finds gains that meet all demands except the one of index `dropped`, if one is dropped. The search starts at
-    /// `nearby` gains for similar demands, if they are given.
+    /// Finds gains that meet all demands, except the demand of index `dropped` if it is given. The search starts at
+    /// `nearby` if it is given: gains that were found for similar demands.
     pub(super) fn solve(&mut self, dropped: Option<usize>, nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
         Ok(self.solve_in(0, &[], dropped, nearby)?.0)
     }
@@ -129,8 +129,8 @@ fn moved(excesses: Vec<f64>, slower: &[Vec<Difference>], gains: &Gains) -> Vec<f
     excesses.into_iter().enumerate().map(moved).collect()
 }
 
-/// Returns true if a model (`told`) and a slower one (`found`) agree on a demand: their excesses are close, or neither
-/// model is near the limit.
+/// Returns true if a model and a slower one agree on a demand: their excesses, `told` and `found`, are close, or both
+/// are far below the limit.
 fn agree(told: f64, found: f64) -> bool {
     /// The excess in the slower model may be larger by less than this.
     const BEYOND: f64 = 0.003;

@@ -29,9 +29,9 @@ pub struct InspectionDocument<'a> {
     pub judgement: &'a Judgement,
     /// The convention that the tensors' names follow; `None` if it is the one that the config implies.
     pub names: Option<&'a str>,
-    /// Known schemes, the nearest first.
+    /// Known schemes, the one most similar to the checkpoint first.
     pub closest: &'a [Resemblance],
-    /// The prediction with the measured weights.
+    /// The prediction of the network with the measured weights; `None` if nothing was predicted.
     pub prediction: Option<PredictionDocument<'a>>,
 }
 
@@ -62,7 +62,7 @@ pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Res
     writeln!(out, " singular value over that of a random matrix; !: differs from the scheme)")
 }
 
-/// Returns every reading in full.
+/// Returns one row per measured tensor, with all its statistics.
 pub fn inspection_rows(inspection: &Inspection) -> Rows {
     let columns = [
         "tensor",
@@ -202,7 +202,7 @@ struct ClosestJson<'a> {
     factor: f64,
 }
 
-/// One reading, with the fields of a row.
+/// The statistics of one measured tensor; the fields are the columns of its row.
 #[derive(Serialize)]
 struct Row<'a> {
     tensor: &'a str,

@@ -14,7 +14,7 @@ pub struct PresetCost {
     pub name: &'static str,
     /// Number of blocks of its (first) stream.
     pub n_layers: usize,
-    /// Width of that stream.
+    /// Width of its (first) stream.
     pub d_model: usize,
     /// The scheme that draws its weights.
     pub scheme: String,
@@ -50,7 +50,7 @@ pub fn models_rows(models: &[PresetCost]) -> Rows {
     Rows::new(columns, rows)
 }
 
-/// Writes the presets as one document.
+/// Writes the presets and their costs as one JSON document.
 pub fn models_json(models: &[PresetCost], out: &mut dyn Write) -> io::Result<()> {
     let document = ModelsJson {
         schema_version: SCHEMA_VERSION,

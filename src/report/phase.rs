@@ -20,7 +20,7 @@ const ROWS: usize = 40;
 /// The largest number of vertices that the table shows for each edge.
 const SHOWN: usize = 8;
 
-/// Returns the letter of a failure.
+/// Returns the letter that denotes a failure on the map.
 fn letter(failure: Failure) -> char {
     match failure {
         Failure::Explosion => 'E',

@@ -194,7 +194,7 @@ impl From<bool> for Field {
     }
 }
 
-/// A number that is not finite becomes blank.
+/// Converts a number to a field; a number that is not finite becomes blank.
 impl From<Number> for Field {
     fn from(number: Number) -> Self {
         if number.is_finite() { Self::Number(number) } else { Self::Blank }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Rows, SCHEMA_VERSION};
 use crate::schemes::{About, Parameter, SCHEMES};
 
-/// Returns the text that `--scheme` takes: `normal:STD`, `dslm:k=2,alpha=1`.
+/// Returns the form in which `--scheme` takes a scheme and its arguments, such as `normal:STD` or `dslm:k=2,alpha=1`.
 pub fn scheme_usage(about: &About) -> String {
     let arguments = about.parameters.iter().map(|parameter| match parameter.default {
         Some(default) => format!("{}={default}", parameter.name),
@@ -26,7 +26,7 @@ pub fn schemes_rows() -> Rows {
     Rows::new(["name", "usage", "rule", "touches", "source"], rows)
 }
 
-/// Writes the schemes as one document.
+/// Writes all schemes as one JSON document.
 pub fn schemes_json(out: &mut dyn Write) -> io::Result<()> {
     let document = SchemesJson {
         schema_version: SCHEMA_VERSION,

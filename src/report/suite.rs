@@ -55,8 +55,8 @@ impl fmt::Display for SuiteRuns {
     }
 }
 
-/// Writes the percentiles for people: those of the errors of the prediction, of the noise and of the published errors.
-/// For several runs the last column is the range over single runs of the share with |z| < 2.
+/// Writes a table of percentiles, one row per line: of the errors of the prediction, of the noise and of the published
+/// errors. For several runs the last column is the range, over the runs, of the share with |z| < 2.
 pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     let several = runs.are_several();
     let mut header =
@@ -165,7 +165,7 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
     Rows::new(columns, rows)
 }
 
-/// Writes the lines as one document.
+/// Writes the lines of all groups and quantities as one JSON document.
 pub fn suite_lines_json(suite: &str, runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {

@@ -49,7 +49,7 @@ impl Recipe for Admin {
     }
 }
 
-/// Returns the caveat, which is the same for both ways to compute ω.
+/// Returns the caveat, which is the same for both schemes, `admin` and the one that measures ω.
 pub(super) fn caveat(architecture: &Resolved) -> Option<String> {
     let post = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Post;
     (architecture.kind != Kind::Encoder || !post)

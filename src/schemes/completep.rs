@@ -52,7 +52,7 @@ struct CompleteP {
 }
 
 impl CompleteP {
-    /// The number of blocks relative to the base model.
+    /// Returns the ratio of the number of blocks to that of the base model.
     fn deeper(&self, architecture: &Resolved) -> f64 {
         architecture.n_layers as f64 / self.depth
     }

@@ -35,7 +35,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct DeepNorm;
 
-/// Returns α and β of a stream.
+/// Returns the constants α and β of the scheme for a stream.
 fn constants(architecture: &Resolved) -> (f64, f64) {
     let depth = architecture.n_layers as f64;
     match (&architecture.decoder, architecture.memory_width) {

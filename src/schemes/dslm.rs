@@ -120,7 +120,7 @@ impl Recipe for Dslm {
 }
 
 impl Dslm {
-    /// The squared branch scale, branch_scale².
+    /// Returns the square of the scale on branches.
     fn branch_share(&self, architecture: &Resolved) -> f64 {
         self.k / (architecture.residual_sublayers() as f64).powf(self.alpha)
     }
@@ -161,8 +161,8 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
     }
 }
 
-/// The common variance of the weights of the feed-forward network that gives the branch second moment 1, for input of
-/// second moment 1.
+/// Returns the variance of all weights of the feed-forward network with which its output has second moment 1 if its
+/// input has second moment 1.
 fn ffn_variance(architecture: &Resolved, theory: Theory, blocks: &Blocks) -> Result<f64, PredictError> {
     let mut start = unit_input(architecture, theory);
     if let Some(norm) = architecture.norm.filter(|norm| norm.kind.pointwise().is_none()) {
@@ -179,7 +179,7 @@ fn ffn_variance(architecture: &Resolved, theory: Theory, blocks: &Blocks) -> Res
     Ok(variance(ln_gain))
 }
 
-/// Independent Gaussian tokens of variance 1.
+/// Returns a forward prediction that starts with independent Gaussian tokens of variance 1.
 pub(super) fn unit_input(architecture: &Resolved, theory: Theory) -> ForwardPass {
     let source = Gaussian { width: architecture.d_model, mean: 0.0, variance: 1.0, correlation: 0.0 };
     let source = Source::Gaussian(source);

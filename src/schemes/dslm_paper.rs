@@ -87,7 +87,7 @@ impl Recipe for DslmPaper {
 }
 
 impl DslmPaper {
-    /// The correlation r at the input of every block.
+    /// Returns the correlation r of two tokens at the input of every block.
     fn correlations(&self, n_layers: usize, keep: f64) -> impl Iterator<Item = f64> {
         let add = move |(r, variance): (f64, f64), branch_r: f64| {
             let total = self.lambda2 * variance + self.beta2;
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Values as above, with λ = β = 1.
+    /// Values for λ = β = 1, recomputed in f64 from `model/utils.py` of the authors' code, to the printed digits.
     #[test]
     fn growing_streams_follow_the_reference_recursion() {
         for (block, expected) in [
@@ -165,7 +165,8 @@ mod tests {
         }
     }
 
-    /// Values as above: r after the last block, and, with λ = β = 1, r at the input of the last block.
+    /// The correlation r after the last block, and for λ = β = 1 at the input of the last block, recomputed in f64 from
+    /// `model/utils.py` of the authors' code.
     #[test]
     fn correlations_follow_the_reference_recursion() {
         for (lambda2, beta2, block, expected) in

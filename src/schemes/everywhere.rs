@@ -6,7 +6,7 @@ use super::{Outer, SchemeError, Table};
 use crate::architecture::Resolved;
 use crate::recipe::{BlockNorm, Entrance, Fans, Projection, Projections, Recipe};
 
-/// A scheme that draws all weights from one distribution and sets biases to zero.
+/// A scheme that samples all weights from one distribution and sets biases to zero.
 #[derive(Debug)]
 pub(super) struct Everywhere(pub(super) Init);
 
@@ -24,7 +24,7 @@ impl Recipe for Everywhere {
     }
 }
 
-/// A scheme that draws all weights from one distribution and sets the gains of the norms in blocks.
+/// A scheme that samples all weights from one distribution and sets the gains of the norms in blocks.
 #[derive(Debug)]
 pub(super) struct WithGains {
     pub(super) weights: Everywhere,

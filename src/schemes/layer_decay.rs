@@ -15,7 +15,7 @@
 use super::Parameter;
 use crate::recipe::StreamPosition;
 
-/// The decay d, a parameter that every scheme has.
+/// The factor d between the learning rates of successive blocks, a parameter that every scheme has.
 pub const LAYER_DECAY: Parameter = Parameter::share("layer-decay", 1.0);
 
 /// Returns the factor on learning rates at a place in a stream of `n_layers` blocks.

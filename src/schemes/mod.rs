@@ -206,8 +206,8 @@ impl Scheme {
         self.text(|_| false)
     }
 
-    /// The scheme as text: its name, and the arguments that differ from their defaults or for which `tells` returns
-    /// true.
+    /// The scheme as text: its name, and those of its arguments that differ from their defaults or for which `tells`
+    /// returns true.
     fn text(&self, tells: impl Fn(&Parameter) -> bool) -> String {
         let arguments = parameters::all(self.about).zip(&self.values);
         let is_default = |parameter: &Parameter, value: f64| {

@@ -35,12 +35,12 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 pub(super) struct Mup {
     pub(super) sigma: f64,
-    /// The width at which `sigma` was found.
+    /// The width of the base model, at which `sigma` was tuned.
     pub(super) width: f64,
 }
 
 impl Mup {
-    /// The width multiplier m.
+    /// Returns the width multiplier m: the width of the network over the width of the base model.
     fn multiplier(&self, architecture: &Resolved) -> f64 {
         architecture.d_model as f64 / self.width
     }

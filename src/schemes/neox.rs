@@ -23,7 +23,7 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct Neox;
 
-/// The small initialisation, std √(2/(5 d)).
+/// The distribution of the small initialisation, with std √(2/(5 d)).
 fn small(architecture: &Resolved) -> Init {
     normal((2.0 / (5.0 * architecture.d_model as f64)).sqrt())
 }

@@ -18,18 +18,18 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// A parameter that may be any number that is not negative.
+    /// Creates a parameter that may be any number that is not negative.
     pub(super) const fn scale(name: &'static str, default: Option<f64>) -> Self {
         Self { name, default, expected: "finite and not negative", low: 0.0, high: f64::MAX }
     }
 
-    /// A parameter that may be any number above zero.
+    /// Creates a parameter that may be any number above zero.
     pub(super) const fn positive(name: &'static str, default: f64) -> Self {
         let low = f64::MIN_POSITIVE;
         Self { name, default: Some(default), expected: "finite and positive", low, high: f64::MAX }
     }
 
-    /// A parameter that may be any number in (0, 1].
+    /// Creates a parameter that may be any number in (0, 1].
     pub(super) const fn share(name: &'static str, default: f64) -> Self {
         Self { name, default: Some(default), expected: "in (0, 1]", low: f64::MIN_POSITIVE, high: 1.0 }
     }

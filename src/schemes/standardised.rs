@@ -51,8 +51,8 @@ impl Recipe for Standardised {
     }
 }
 
-/// The γ of a map that reads the output of an activation. With it the map outputs variance 1 if the activation reads
-/// N(0, 1).
+/// Returns the gain γ of a linear map that reads the output of an activation. It gives the output of the map variance 1
+/// if the input of the activation is N(0, 1).
 fn gain(architecture: &Resolved) -> Result<f64, SchemeError> {
     let width = architecture.d_model;
     let weight = Tensor { name: String::new(), init: normal(1.0) };

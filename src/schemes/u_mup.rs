@@ -206,7 +206,7 @@ impl UMup {
         }
     }
 
-    /// The standard deviation σ of the output of attention, for independent values of variance 1.
+    /// Returns the standard deviation σ of the output of attention, for independent values of variance 1.
     fn attention_std(&self, architecture: &Resolved) -> f64 {
         let tokens = architecture.seq_len as f64;
         let sharp = (1.0 + 4.0 * architecture.d_head as f64 / self.softmax.powi(2)).recip();

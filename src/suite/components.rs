@@ -33,7 +33,7 @@ const ATTENTION_MOST: usize = 2000;
 /// of the signal are observed before W, where the average over W is exact.
 const AVERAGE: Look = Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE };
 
-/// A row of Gaussian scores.
+/// A row of equally correlated Gaussian scores, the input of a softmax.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaussianScores {
     /// Number of scores.
@@ -45,7 +45,8 @@ pub struct GaussianScores {
 }
 
 impl GaussianScores {
-    /// The part of the variance that does not cancel in a softmax, variance · (1 − correlation).
+    /// The variance of a score without the part that all scores share, which cancels in a softmax: variance · (1 −
+    /// correlation).
     pub fn contrast(&self) -> f64 {
         self.variance * (1.0 - self.correlation)
     }
@@ -69,7 +70,7 @@ impl GaussianScores {
     }
 }
 
-/// The cases of all components of the published grids.
+/// Returns the cases of all components, over the published grids.
 pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
     [linear, relu, gelu, layernorm, dropout, softmax, sha]
         .iter()
@@ -116,7 +117,7 @@ fn gelu(full: bool, seed: u64) -> Vec<Case> {
 }
 
 fn layernorm(full: bool, seed: u64) -> Vec<Case> {
-    /// `linspace(-10, 10, 3, endpoint=False)`.
+    /// Means of the input: `linspace(-10, 10, 3, endpoint=False)`.
     const MEANS: [f64; 3] = [-10.0, -10.0 / 3.0, 10.0 / 3.0];
     let case = |point: Vec<usize>| {
         let [mean, std, r, r_g, width, n] = point[..] else { unreachable!("six factors") };
@@ -172,7 +173,7 @@ fn softmax(full: bool, seed: u64) -> Vec<Case> {
     points(&[5, 5, 5], SAMPLE, full, seed).into_iter().map(case).collect()
 }
 
-/// Single-head attention.
+/// The cases of single-head attention over the published grid.
 fn sha(full: bool, seed: u64) -> Vec<Case> {
     /// `logspace(-1, log10(0.6), 3)` and `logspace(log10(300), 3, 3)`.
     const STDS: [f64; 3] = [0.1, 0.244_948_974_278_317_8, 0.6];
@@ -191,7 +192,8 @@ fn sha(full: bool, seed: u64) -> Vec<Case> {
     points(&[3, 3, 3, 3, 3, 4, 3], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
 }
 
-/// Single-head attention from flat to condensed, for Gaussian and for normalised tokens: beyond the published grid.
+/// The cases of single-head attention from flat to sharp, for Gaussian and for normalised tokens, beyond the published
+/// grid.
 pub(super) fn attention(full: bool, seed: u64) -> Vec<Case> {
     const SCORE_VARIANCES: [f64; 4] = [0.1, 1.0, 4.0, 16.0];
     const CORRELATIONS: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
@@ -256,7 +258,8 @@ impl std::fmt::Display for Input {
 }
 
 impl Input {
-    /// A case of a component. It is sampled until the standard error is `std_error`.
+    /// A case: this input, then the nodes of `component`. It is sampled until the standard error is at most
+    /// `std_error`.
     fn case(&self, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         self.at_most(MOST, group, component, std_error)
     }

@@ -4,8 +4,8 @@ use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
-/// Number of points of a stratified sample of a grid. Factors of the published grids have 2 to 5 levels, all of which
-/// divide this number, so that each level occurs equally often.
+/// Number of points of a stratified sample of a grid. Factors of the published grids have 2 to 5 levels. These numbers
+/// divide the number of points, so that each level occurs equally often.
 pub(super) const SAMPLE: usize = 60;
 
 /// Returns points of a grid, each as the index of the level of every factor. These are all combinations if `full` or if
@@ -27,7 +27,7 @@ pub(super) fn points(levels: &[usize], sample: usize, full: bool, seed: u64) -> 
     (0..sample).map(|i| columns.iter().map(|column| column[i]).collect()).collect()
 }
 
-/// The digits of `index` in a number system with a base per digit.
+/// Returns the digits of `index` in a number system with the given base for each digit, the lowest digit first.
 fn digits(mut index: usize, bases: &[usize]) -> Vec<usize> {
     let mut digits = Vec::with_capacity(bases.len());
     for base in bases {

@@ -32,9 +32,9 @@ pub use score::{LARGEST_ERROR, Line, score};
 pub enum Suite {
     /// Single components over the published grids.
     Components,
-    /// Attention from flat to condensed.
+    /// Single-head attention, from flat to sharp.
     Attention,
-    /// Whole encoders.
+    /// Whole Transformer encoders.
     Models,
     /// Networks of all kinds, drawn at random.
     Random,
@@ -58,11 +58,11 @@ impl Suite {
 pub struct Case {
     /// The component, or the kind of model.
     pub group: &'static str,
-    /// The levels of its factors, as text.
+    /// The values of the factors of the grid, as text.
     pub name: String,
     /// The network or softmax to sample.
     pub sample: Sample,
-    /// The quantities to compare.
+    /// The sites and quantities to compare.
     pub look: Look,
 }
 
@@ -73,7 +73,7 @@ pub enum Sample {
     Stack {
         /// The network.
         stack: Box<Stack>,
-        /// The standard error to sample down to: relative for variances, absolute for token correlations.
+        /// The standard error at which sampling ends: relative for variances, absolute for token correlations.
         std_error: f64,
         /// The number of replicates at the start, and the largest number.
         replicates: [usize; 2],
@@ -101,7 +101,8 @@ pub enum Look {
         mean: &'static str,
         /// Site of the gradient.
         gradient: &'static str,
-        /// Factors on the output, which change only the error of the mean.
+        /// Factors by which the output is multiplied. The error of the mean, as the publication defines it, depends on
+        /// them.
         scales: &'static [f64],
     },
 }
@@ -131,7 +132,7 @@ impl Case {
         self.predict_in(Theory::default())
     }
 
-    /// Predicts the case in a theory.
+    /// Predicts the case in the given theory.
     pub fn predict_in(&self, theory: Theory) -> Result<Predicted, PredictError> {
         match &self.sample {
             Sample::Stack { stack, .. } => predict(stack, Options { theory, ..Options::from(Sites::Stream) })
@@ -153,7 +154,7 @@ impl Case {
     ) -> Result<Vec<Comparison>, ObservedError> {
         let all = compare_observations(&predicted.table, seen)?;
         let Look::Component { mean, scales, .. } = self.look else { return Ok(self.chosen(predicted, all)) };
-        // The file of an earlier run has one row of the mean for every factor, a measurement only one row.
+        // The file of an earlier run has a row of the mean for every factor on the output, a measurement only one row.
         let is_mean = |row: &Comparison| row.site == mean && row.quantity == Compared::Site(Quantity::Mean);
         let [means, mut others] = all.into_iter().fold([Vec::new(), Vec::new()], |mut parts, row| {
             parts[usize::from(!is_mean(&row))].push(row);

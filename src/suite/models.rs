@@ -10,7 +10,7 @@ use crate::schemes::Scheme;
 /// Width of every head.
 const D_HEAD: usize = 64;
 
-/// A case, written in one line.
+/// One case, as written in a line of the list of cases.
 struct Line {
     group: &'static str,
     scheme: &'static str,

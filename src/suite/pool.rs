@@ -14,8 +14,8 @@ use super::{Case, Predicted};
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare_observations, read};
 use crate::nearest::nearest;
 
-/// The result of a run: the comparisons of every case, in the order of the cases; empty for a case that was not
-/// sampled.
+/// The result of a run: for every case, in the order of the cases, its comparisons. The list is empty for a case that
+/// was not sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run(pub Vec<Vec<Comparison>>);
 
@@ -118,7 +118,8 @@ mod tests {
         Predicted { table: table(values), caveats: 0 }
     }
 
-    /// Variances in units of e^1000, 1 ± 0.3 from two networks and 2 ± 0.1 from six: (2 + 12)/8 ± √(0.6² + 0.6²)/8.
+    /// Variances of 1 ± 0.3 from two networks and 2 ± 0.1 from six are pooled to (2 + 12)/8 ± √(0.6² + 0.6²)/8, all in
+    /// units of e^1000.
     #[test]
     fn runs_weigh_as_much_as_they_have_networks() {
         let large = |value: f64| Number::scaled(value, 1000.0);

@@ -26,7 +26,7 @@ const GROUPS: [Group; 8] = [
 
 /// Number of random networks per group, in a sample and in the full suite.
 const COUNTS: [usize; 2] = [6, 40];
-/// Number of initialisations that are sampled of each random network.
+/// Number of initialisations that are sampled for each random network.
 const REPLICATES: usize = 400;
 
 const SCHEMES: [&str; 18] = [
@@ -61,7 +61,7 @@ pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
     GROUPS.iter().enumerate().flat_map(group).collect()
 }
 
-/// A network that is being drawn, as lines of an architecture file.
+/// A random network that is being drawn, as lines of an architecture file.
 struct Draw {
     generator: ChaCha8Rng,
     keys: Vec<String>,

@@ -13,22 +13,22 @@ use crate::agreement::{Compared, Comparison, Fit, Summary, percentile, summarise
 /// The largest standard error with which a cell of several runs counts, in the unit of the errors: half of 3 %.
 pub const LARGEST_ERROR: f64 = 0.015;
 
-/// One quantity of one group.
+/// The agreement in one quantity over all cases of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// The component, or the kind of model.
+    /// The component, or the kind of model; `all` for all models together.
     pub group: String,
     /// Name of the quantity that is compared.
     pub quantity: &'static str,
-    /// Agreement of the cells that count. Two of its numbers are for all cells: the share within two standard errors
-    /// (by Student's t) and the number of cells that are off.
+    /// Agreement of the cells with a small standard error (see the header). The share within two standard errors (by
+    /// Student's t) and the number of cells that are off are for all cells.
     pub fit: Fit,
-    /// Number of cells of the quantity, whether they count or not.
+    /// Number of cells of the quantity, including those with a large standard error.
     pub of: usize,
     /// The smallest and the largest share of |z| < 2 over single runs; `None` if no run has z-scores.
     pub share_z_below_2_of_runs: Option<[f64; 2]>,
     /// 50th, 90th and 99th percentile of the standard errors of the observations, in the unit of the errors. With fewer
-    /// than 100 cells the 99th is the largest.
+    /// than 100 cells the 99th is the largest. `None` if no standard error is known.
     pub noise: Option<[f64; 3]>,
     /// The published 50th, 90th and 99th percentiles of the error; `None` if there are none.
     pub published: Option<[f64; 3]>,
@@ -62,7 +62,8 @@ pub fn score(cases: &[Case], predicted: &[Predicted], runs: &[Run], pooled: &Run
     all
 }
 
-/// The lines of one group. `pooled` are all its cells; `without_caveat` are the cells in cases without a caveat.
+/// Returns the lines of one group. `pooled` are all cells of the group, and `without_caveat` those of cases without a
+/// caveat.
 fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<Comparison>]) -> Vec<Line> {
     let chosen = |counts: fn(&Comparison) -> bool| -> Vec<Comparison> {
         pooled.iter().filter(|row| runs.len() < 2 || counts(row)).cloned().collect()
@@ -116,7 +117,8 @@ fn is_told(row: &Comparison) -> bool {
     !row.predicted.is_zero() || row.relative_error.is_none_or(|error| error.abs() > 0.0)
 }
 
-/// Percentiles of the standard errors of a quantity, in the unit of the errors.
+/// Returns the 50th, 90th and 99th percentile of the standard errors of a quantity, in the unit of the errors; `None`
+/// if no standard error is known.
 fn noise(comparisons: &[Comparison], quantity: Compared) -> Option<[f64; 3]> {
     let of_quantity = comparisons.iter().filter(|row| row.quantity == quantity);
     let mut errors: Vec<f64> =
@@ -165,8 +167,8 @@ mod tests {
         assert_eq!(scored("pre")[0].beats_published, None);
     }
 
-    /// Three cells that both runs observe as 1, with standard errors of 0.01 in one run and 0.02 in the other. The last
-    /// cell has ten times as much, so that it does not count. Pooled standard errors are 0.0112 and 0.112.
+    /// Three cells that both runs observe as 1, with standard errors of 0.01 in one run and 0.02 in the other. Those of
+    /// the last cell are ten times as large, so that it does not count. Pooled standard errors are 0.0112 and 0.112.
     #[test]
     fn what_several_runs_know_well_counts() {
         let table = |values: [f64; 3], std_error: f64| SiteTable {
@@ -200,7 +202,8 @@ mod tests {
         near(high, 1.0);
     }
 
-    /// Predicted 1.1 against observed 1 ± 0.002 in two cases, one of which has a caveat.
+    /// Both of two cases are off (predicted 1.1, observed 1 ± 0.002). One has a caveat, so that only the other counts
+    /// as silent.
     #[test]
     fn what_is_off_without_a_caveat_is_silent() {
         let table = |value: f64, std_error: f64| {

@@ -2,8 +2,8 @@
 //!
 //! # Rule
 //!
-//! Attention cannot choose between copies, and averages the remaining differences. Where nothing attends, differences are
-//! lost in the way gradients are, in blocks that vanish: similar inputs alone are a warning.
+//! Attention cannot choose between copies, and averages the remaining differences. Where nothing attends, differences
+//! are lost in the way gradients are, in blocks that vanish: similar inputs alone are a warning.
 //!
 //! # Source
 //!
@@ -21,7 +21,8 @@ const COLLAPSED: f64 = 0.99;
 /// Tokens above this correlation after the last block are nearly copies.
 const NEARLY_COLLAPSED: f64 = 0.9;
 
-/// Judges the correlation between tokens of a network that attends or does not; `None` if it is unknown.
+/// Judges the correlation between tokens; `attends` is true if the network has attention. `None` if the correlation is
+/// unknown.
 pub(super) fn judge(profile: &Profile, attends: bool) -> Option<Finding> {
     let correlation = |row: &SiteRow| row.value(Quantity::TokenCorrelation).map(|cell| cell.value());
     let (first, last) = (correlation(profile.rows.first()?)?, correlation(profile.rows.last()?)?);

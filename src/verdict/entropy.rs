@@ -16,13 +16,14 @@ use super::{Finding, Kind, Severity};
 use crate::AttentionRow;
 use crate::numerals::short;
 
-/// A query that attends to fewer tokens effectively has one left. Where most attentions mix tokens, the others learn to.
+/// The effective number of attended tokens below which an attention has collapsed to one token. A network fails only if
+/// most attentions have collapsed; otherwise the collapsed ones can learn to mix tokens.
 const COLLAPSED: f64 = 2.0;
 
-/// Queries with fewer tokens in view are not judged.
+/// Attentions whose queries have fewer tokens in view are not judged.
 const FEWEST_KEYS: f64 = 8.0;
 
-/// The attention that attends to the smallest part of its view.
+/// Returns the attention that attends to the smallest share of the tokens in view; `None` if no attention is judged.
 pub(crate) fn sharpest(attentions: &[AttentionRow]) -> Option<&AttentionRow> {
     let share = |row: &AttentionRow| row.attended / row.in_view;
     judged(attentions).min_by(|one, other| share(one).total_cmp(&share(other)))
@@ -32,7 +33,8 @@ fn judged(attentions: &[AttentionRow]) -> impl Iterator<Item = &AttentionRow> {
     attentions.iter().filter(|row| row.in_view >= FEWEST_KEYS)
 }
 
-/// Judges the sharpest attention, and fails where most attend to one token; `None` without attention.
+/// Judges the sharpest attention; it is a failure if most attentions attend to one token. `None` if no attention is
+/// judged.
 pub(super) fn judge(attentions: &[AttentionRow]) -> Option<Finding> {
     let AttentionRow { layer, site, attended, in_view, .. } = sharpest(attentions)?;
     let (tokens, seen) = (short(*attended), short(*in_view));

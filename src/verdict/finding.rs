@@ -6,13 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::{Failure, Trend};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// No problem.
     Fine,
-    /// Worth knowing: a usual optimiser absorbs it.
+    /// Worth knowing, but a usual optimiser copes with it.
     Notice,
     /// Training needs care.
     Warning,
@@ -27,7 +27,7 @@ pub enum Kind {
     Forward(Trend),
     /// Size of the gradients from block to block, on their way back.
     Backward(Trend),
-    /// Tokens have become copies, or nearly.
+    /// Tokens have become copies of each other, or nearly.
     Collapse,
     /// Tokens stay distinct.
     Distinct,
@@ -41,17 +41,17 @@ pub enum Kind {
     Even,
     /// Some weights have a gradient of exactly zero.
     NoGradient,
-    /// Activations leave a float format's range, or would beyond the last block.
+    /// Activations exceed the range of a float format, or would do so in further blocks.
     Overflow,
     /// Activations are too small for a float format.
     Underflow,
     /// f32 sums of squares over the features of a token leave the range.
     SquaresOverflow,
-    /// Activations fit.
+    /// Activations fit the ranges of the float formats.
     InRange,
-    /// Positions have nearly all of the sum of embeddings.
+    /// Positions have nearly all of the variance of the sum of embeddings.
     PositionsDrownTokens,
-    /// The loss of the first step, compared with that of equal logits.
+    /// The loss of the first step, compared with the loss of equal logits.
     Start,
 }
 
@@ -60,19 +60,20 @@ pub enum Kind {
 pub struct Finding {
     /// The subject.
     pub kind: Kind,
-    /// How bad it is.
+    /// The severity of the finding.
     pub severity: Severity,
     /// The statement as a sentence.
     pub text: String,
-    /// The rule that it follows from.
+    /// The rule from which the finding follows, in words.
     pub rule: String,
-    /// Index of the block where it happens, extrapolated beyond the last one; −1 is the input.
+    /// Index of the block where the problem occurs, which may be extrapolated beyond the last block. −1 is the input;
+    /// `None` if the finding is about no single block.
     pub block: Option<i64>,
-    /// The number that it follows from: ln of the total factor for trends (−∞ for exact zeros), the token
-    /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, the number of
-    /// tensors without a gradient, ln of the
-    /// largest entry or sum of squares at `block` for ranges, the share of the token table, the loss over
-    /// that of equal logits.
+    /// The number from which the finding follows, by kind: for trends ln of the total factor (−∞ for exact zeros); for
+    /// collapse the token correlation; for attention the effective number of attended tokens; for weight gradients ln
+    /// of the ratio of norms, or the number of tensors without a gradient; for ranges ln of the largest entry or sum of
+    /// squares at `block`; for embeddings the share of the token table; for the loss its ratio to the loss of equal
+    /// logits.
     pub value: f64,
 }
 
@@ -83,7 +84,7 @@ impl Finding {
     }
 }
 
-/// Its name in JSON: `forward_explodes`, `collapse` …
+/// Writes the name of the kind in JSON, such as `forward_explodes` or `collapse`.
 impl fmt::Display for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
@@ -123,7 +124,7 @@ impl<'de> Deserialize<'de> for Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Returns all kinds.
     fn all() -> impl Iterator<Item = Self> {
         let others = [
             Self::Collapse,

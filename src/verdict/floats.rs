@@ -35,13 +35,14 @@ pub const FORMATS: [Format; 3] = [
     },
 ];
 
-/// Eight bits for matrix products (OCP 8-bit floating point specification, 2023): no stream is kept in them.
+/// The formats of eight bits for matrix products (OCP 8-bit floating point specification, 2023). Streams are not stored
+/// in them.
 pub const NARROW_FORMATS: [Format; 2] = [
     Format { name: "e4m3", max: 448.0, min_normal: 0.015_625, min_subnormal: 0.001_953_125 },
     Format { name: "e5m2", max: 57344.0, min_normal: 6.103_515_625e-5, min_subnormal: 1.525_878_906_25e-5 },
 ];
 
-/// Sizes at one site, as logarithms.
+/// The sizes of activations at one site, as logarithms.
 struct Level {
     layer: i64,
     /// Largest entry to expect among all tokens and features: |mean| + std·√(2 ln n).
@@ -52,7 +53,7 @@ struct Level {
 }
 
 impl Level {
-    /// `None` for numbers that are unknown or exactly zero.
+    /// Returns the sizes at the site of this row; `None` if its variance is unknown or exactly zero.
     fn of(row: &SiteRow, shape: Shape) -> Option<Self> {
         let variance = row.value(Quantity::Variance).filter(|variance| !variance.is_zero())?.ln_abs();
         let mean = row.value(Quantity::Mean).map_or(f64::NEG_INFINITY, |mean| mean.ln_abs());
@@ -66,33 +67,36 @@ impl Level {
     }
 }
 
-/// The effect of a format on a stack.
+/// The effect of a float format on the activations of a stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    /// The largest entry exceeds the format at this block, which may lie beyond the last one.
+    /// The largest entry exceeds the range of the format from this block on, which may be beyond the last block.
     Overflows(i64),
-    /// Typical entries lose digits from one block on, and are zero from another on.
+    /// Typical entries lose digits from block `digits` on, and are rounded to zero from block `zero` on (`None` if they
+    /// never are).
     Underflows { digits: i64, zero: Option<i64> },
-    /// Everything fits.
+    /// All activations fit the format.
     Fits,
 }
 
-/// How many times everything may be doubled or halved before the largest entry to expect exceeds the format, or a
-/// standard deviation its smallest number of full precision; negative where one already does.
+/// Returns how many times all activations may be doubled or halved before they leave the format: the largest entry to
+/// expect exceeds its range, or a standard deviation falls below its smallest number of full precision. Negative if
+/// they have already left it; `None` if the stream is exactly zero.
 pub(crate) fn margin(profile: &Profile, shape: Shape, format: &Format) -> Option<f64> {
     let levels = profile.rows.iter().filter_map(|row| Level::of(row, shape));
     let room = levels.map(|level| (format.max.ln() - level.largest).min(level.std - format.min_normal.ln()));
     room.map(|ln| ln / std::f64::consts::LN_2).reduce(f64::min)
 }
 
-/// The layer from which on the largest entry to expect exceeds the format.
+/// Returns the first layer where the largest entry to expect exceeds the range of the format; `None` if there is none.
 #[cfg(feature = "plot")]
 pub(crate) fn overflow(profile: &Profile, shape: Shape, format: &Format) -> Option<i64> {
     let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();
     crossing(&levels, |level| level.largest, format.max.ln(), None)
 }
 
-/// The formats, and f32 sums of squares; formats with one fate share a sentence. The network is trained in `stored`.
+/// Judges the fit of all float formats, and of f32 sums of squares. Formats with the same effect have one finding. The
+/// network is trained in the format `stored`.
 pub(super) fn judge(profile: &Profile, shape: Shape, stored: &Format) -> Vec<Finding> {
     let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();
     let Some(last) = levels.last() else { return Vec::new() };
@@ -134,7 +138,8 @@ fn fate(format: &Format, levels: &[Level], rate: Option<f64>) -> Fate {
     }
 }
 
-/// The first block whose `size` exceeds `limit`, extrapolated beyond the last one at `rate` per block.
+/// Returns the first block whose `size` exceeds `limit`, extrapolated beyond the last block at `rate` per block; `None`
+/// if no block does.
 fn crossing(levels: &[Level], size: impl Fn(&Level) -> f64, limit: f64, rate: Option<f64>) -> Option<i64> {
     let inside = levels.iter().find(|level| size(level) > limit).map(|level| level.layer);
     inside.or_else(|| {
@@ -182,12 +187,12 @@ fn describe(formats: &[&Format], fate: Fate, levels: &[Level], stored: &Format) 
     }
 }
 
-/// The size at a block, or at the last one for blocks beyond it.
+/// Returns the size at a block; for a block beyond the last one, the size at the last block.
 fn value_at(levels: &[Level], block: i64, size: impl Fn(&Level) -> f64) -> f64 {
     levels.iter().find(|level| level.layer >= block).or(levels.last()).map_or(0.0, size)
 }
 
-/// How many blocks it takes, in words.
+/// Returns the number of blocks up to and including `block`, in words.
 fn after(block: i64) -> String {
     match block + 1 {
         0 => "at the input already".to_owned(),
@@ -196,7 +201,7 @@ fn after(block: i64) -> String {
     }
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins names: `a`, `a and b`, `a, b and c`.
 fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),

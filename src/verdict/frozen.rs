@@ -2,17 +2,17 @@
 //!
 //! # Rule
 //!
-//! A parameter whose gradient is exactly zero keeps its value in the first step. Where zeros that are parameters themselves stop
-//! the gradient (a factor α of ReZero, a last map, a gain, a head), they move in the first step, and the parameter learns from
-//! then on: a notice. Where nothing opens the way it stays as it is: the router of a renormalised top-1 mixture, whose
-//! weight is 1 whatever the scores are, and maps between two zeros. Biases of keys are left out, for softmax is invariant to
-//! them.
+//! A parameter whose gradient is exactly zero keeps its value in the first step. Where zeros that are parameters
+//! themselves stop the gradient (a factor α of ReZero, a last map, a gain, a head), they move in the first step, and
+//! the parameter learns from then on: a notice. Where nothing opens the way it stays as it is: the router of a
+//! renormalised top-1 mixture, whose weight is 1 whatever the scores are, and maps between two zeros. Biases of keys
+//! are left out, for softmax is invariant to them.
 
 use super::gradients::over_blocks;
 use super::{Finding, Kind, Severity};
 use crate::predict::Blocked;
 
-/// Names of tensors that are listed.
+/// The largest number of tensor names in a list.
 const SHOWN: usize = 3;
 
 /// Judges the parameters without a gradient, of `n_tensors` in all.
@@ -52,7 +52,8 @@ fn have(names: &str, count: usize) -> String {
     format!("{names} {}", if count == 1 { "has" } else { "have" })
 }
 
-/// `blocks.*.attention.heads.query.weight (6), final_norm.gain and 3 more names`: blocks are counted.
+/// Lists names, with the number of blocks that have each: `blocks.*.attention.heads.query.weight (6), final_norm.gain
+/// and 3 more names`.
 fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let mut patterns: Vec<(String, usize)> = Vec::new();
     for name in names {

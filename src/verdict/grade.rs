@@ -23,7 +23,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// The worst of the findings decides.
+    /// Returns the grade of a network from its most severe finding.
     pub(super) fn of(findings: &[Finding]) -> Self {
         match findings.iter().map(|finding| finding.severity).max() {
             Some(Severity::Failure) => Self::NotTrainable,
@@ -32,7 +32,7 @@ impl Grade {
         }
     }
 
-    /// In words.
+    /// Returns the grade in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -54,7 +54,7 @@ impl Grade {
 /// The grade and its reasons.
 pub(super) fn headline(findings: &[Finding]) -> String {
     let grade = Grade::of(findings);
-    // An explosion leaves the float formats, too: one reason is enough.
+    // An exploding signal also leaves the float formats: one of the two reasons is enough.
     let explodes = findings.iter().any(|finding| finding.kind == Kind::Forward(Trend::Explodes));
     let is_told = |finding: &&Finding| !(explodes && matches!(finding.kind, Kind::Overflow | Kind::SquaresOverflow));
     let of = |severity, reason: &dyn Fn(&Finding) -> String| {

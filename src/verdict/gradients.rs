@@ -17,28 +17,30 @@ use sigprop_stack::WeightRow;
 
 use super::{Finding, Kind, Severity, factor};
 
-/// Norms of gradients of one weight that differ by more between blocks are worth knowing.
+/// The ratio above which different gradient norms of one weight over the blocks are a notice.
 const UNEVEN: f64 = 10.0;
 
-/// Beyond this, the smallest come near Adam's usual ε of 10⁻⁸ where the largest have entries of 10⁻⁴.
+/// The ratio above which they are a warning: if the largest gradients have entries of 10⁻⁴, the smallest come near
+/// Adam's usual ε of 10⁻⁸.
 const FAR_APART: f64 = 1e4;
 
-/// The weight whose gradient differs most between blocks.
+/// The differences between blocks of the gradient norm of one weight matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spread {
-    /// Its name, with a `*` for the block.
+    /// Name of the matrix, with a `*` for the number of the block.
     pub(crate) tensor: String,
-    /// ln of the largest norm over the smallest; ∞ where only some are zero.
+    /// ln of the ratio of the largest to the smallest norm; ∞ if some norms are zero, but not all.
     pub(crate) ln_ratio: f64,
 }
 
 impl Spread {
-    /// The largest; `None` without two blocks that share a weight.
+    /// Returns the spread of the weight matrix whose norms differ most; `None` if no matrix in the blocks has a
+    /// gradient.
     pub(crate) fn of(weights: &[WeightRow]) -> Option<Self> {
         Self::all(weights).into_iter().max_by(|one, other| one.ln_ratio.total_cmp(&other.ln_ratio))
     }
 
-    /// Norms of the gradients of all weight matrices that have one, by name.
+    /// Returns the spreads of all weight matrices in the blocks that have a gradient, in the order of their names.
     pub(crate) fn all(weights: &[WeightRow]) -> Vec<Self> {
         let mut ranges: BTreeMap<(&str, &str), [f64; 2]> = BTreeMap::new();
         let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
@@ -54,7 +56,8 @@ impl Spread {
     }
 }
 
-/// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for names outside blocks.
+/// Replaces the number of the block by `*`: `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`. `None` for names
+/// outside blocks.
 pub(crate) fn over_blocks(tensor: &str) -> Option<String> {
     around_block(tensor).map(starred)
 }
@@ -70,7 +73,7 @@ fn starred((before, path): (&str, &str)) -> String {
     format!("{before}blocks.*.{path}")
 }
 
-/// Judges the weights; `None` where none is shared by two blocks.
+/// Judges the gradient norms of weight matrices over the blocks; `None` if no matrix in the blocks has a gradient.
 pub(super) fn judge(weights: &[WeightRow]) -> Option<Finding> {
     let Spread { tensor, ln_ratio } = Spread::of(weights)?;
     let what = if ln_ratio.is_finite() {

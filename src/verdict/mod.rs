@@ -34,7 +34,7 @@ pub(crate) use profile::Profile;
 pub use trend::Trend;
 pub(crate) use trend::rate;
 
-/// The node that turns a source into a stream.
+/// The name of the node that turns a source into a stream.
 const EMBEDDINGS: &str = "embeddings";
 
 /// The numbers besides moments that the float ranges depend on.
@@ -66,7 +66,7 @@ impl Shape {
     }
 }
 
-/// A failure mode that a run can be failed on.
+/// A failure mode, on which `--fail-on` can fail a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Activations or gradients explode.
@@ -80,7 +80,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// All of them.
+    /// All failure modes.
     pub const ALL: [Self; 4] = [Self::Explosion, Self::Vanishing, Self::Collapse, Self::EntropyCollapse];
 
     /// Name in flags, CSV and JSON.
@@ -152,25 +152,25 @@ impl Verdict {
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }
 
-    /// The first of the worst findings; `None` where there is nothing to judge.
+    /// The first of the most severe findings; `None` if there are no findings.
     pub fn worst(&self) -> Option<&Finding> {
         let worst = self.findings.iter().map(|finding| finding.severity).max()?;
         self.findings.iter().find(|finding| finding.severity == worst)
     }
 
-    /// The failure modes found, each with its finding.
+    /// The failure modes that were found, each with its finding.
     pub fn failures(&self) -> Vec<(Failure, &Finding)> {
         let failing = self.findings.iter().filter(|finding| finding.severity == Severity::Failure);
         failing.filter_map(|finding| Some((finding.kind.failure()?, finding))).collect()
     }
 }
 
-/// Where something starts, in words.
+/// Returns the block from which on something holds, in words.
 fn from_block(block: i64) -> String {
     if block < 0 { "from the input on".to_owned() } else { format!("from block {block} on") }
 }
 
-/// e^`ln` for people.
+/// Returns e^`ln` as text with four significant digits.
 fn factor(ln: f64) -> String {
     short(Number::from_ln(ln))
 }

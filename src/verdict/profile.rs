@@ -9,7 +9,7 @@ pub(crate) struct Profile<'t> {
 }
 
 impl<'t> Profile<'t> {
-    /// One per stream: layers start again where a stream does.
+    /// Returns one profile per stream. A stream begins where the index of the layer does not increase.
     pub(crate) fn all(table: &'t SiteTable) -> Vec<Self> {
         let rows: Vec<&SiteRow> = table.stream_sites().collect();
         rows.chunk_by(|before, after| before.layer < after.layer).map(Self::of).collect()

@@ -2,23 +2,26 @@
 //!
 //! # Rule
 //!
-//! Logits of variance w cost more than equal ones: w/2 while w ≪ ln V, of the order of √w beyond (`src/head/`). A loss far above
-//! ln V has to be unlearned before anything is learned, and steps that suit the body are small compared with such logits. Logits
-//! beyond the format that the network is trained in, the largest of V being √(2 w ln V), make the loss infinite or no number.
+//! Logits of variance w cost more than equal ones: w/2 while w ≪ ln V, of the order of √w beyond (`src/head/`). A loss
+//! far above ln V has to be unlearned before anything is learned, and steps that suit the body are small compared with
+//! such logits. Logits beyond the format that the network is trained in, the largest of V being √(2 w ln V), make the
+//! loss infinite or no number.
 
 use super::{Finding, Format, Kind, Severity};
 use crate::head::Loss;
 use crate::numerals::short;
 
-/// Times the loss of equal logits: read off networks that were trained (docs/training.md).
+/// The ratio of the loss to the loss of equal logits above which it is far too high. The value is read off networks
+/// that were trained (docs/training.md).
 const FAR: f64 = 5.0;
 
-/// Factor between the sizes of rows, and times the loss of equal logits, above which large rows decide the loss: chosen, not read
-/// off networks that were trained.
+/// Large rows of the head decide the loss if rows differ in size by more than the factor `UNEVEN`, and the loss is
+/// above `ABOVE` times the loss of equal logits. Both values are chosen, not read off networks that were trained.
 const UNEVEN: f64 = 4.0;
 const ABOVE: f64 = 1.25;
 
-/// Judges the loss of the first step, of a network trained in `format` whose rows of one table differ by a factor of `uneven`.
+/// Judges the loss of the first step of a network that is trained in `format`. `uneven` is the factor by which the
+/// sizes of the rows of a table differ; `None` if they are equal.
 pub(super) fn judge(loss: &Loss, format: &Format, uneven: Option<f64>) -> Finding {
     let ratio = loss.cross_entropy.ratio(&loss.uniform.into());
     let finding = |severity, text: String, rule: String| Finding {

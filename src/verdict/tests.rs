@@ -26,7 +26,7 @@ fn table(n_blocks: i64, at: impl Fn(f64) -> (f64, f64, f64)) -> SiteTable {
     SiteTable { sites: (-1..n_blocks).map(row).collect(), weights: Vec::new() }
 }
 
-/// Zeros among gradients have no gate.
+/// Returns the verdict on a table. Weights whose gradient is zero are given no gates.
 fn judged(table: SiteTable) -> Verdict {
     let without = table.weights.iter().filter(|row| row.grad_second_moment.value.is_zero());
     let blocked = without.map(|row| Blocked { tensor: row.tensor.clone(), gates: Vec::new() }).collect();
@@ -45,7 +45,7 @@ fn find(verdict: &Verdict, kind: Kind) -> Vec<&Finding> {
     verdict.findings.iter().filter(|finding| finding.kind == kind).collect()
 }
 
-/// ReLU, U(−1, 1), width 256: 256/3 · 1/2 per layer.
+/// The growth of the variance per ReLU layer of width 256 with weights from U(−1, 1): 256/3 · 1/2.
 const TEXTBOOK: f64 = 256.0 / 6.0;
 
 #[test]
@@ -87,7 +87,7 @@ fn linear_growth_is_no_explosion() {
     assert!(verdict.failures().is_empty());
 }
 
-/// Reported as healthy once: gradients that grow ×411 629 over a stack, tokens of correlation 0.95.
+/// Gradients that grow ×411 629 over a stack, and tokens of correlation 0.95, are not healthy.
 #[test]
 fn the_grade_is_that_of_the_worst_finding() {
     // Mostly near the input, as small embeddings before a norm make it.
@@ -110,8 +110,8 @@ fn the_grade_is_that_of_the_worst_finding() {
     );
 }
 
-/// e^±0.4 per block: ×121 and 1/121 over the deeper half of 24 ask for care; e^0.8, which is 15 000, fails, as does e^−1.6, which is
-/// 5·10⁻⁹ and more than an adaptive optimiser absorbs.
+/// Factors per block and over the deeper half of 24 blocks: e^±0.4, ×121 or 1/121, needs care. e^0.8, ×15 000, fails,
+/// and so does e^−1.6, ×5·10⁻⁹, which an adaptive optimiser does not absorb.
 #[test]
 fn vanishing_fails_further_than_exploding() {
     let along = |rate: f64| judged(table(24, |depth| (rate * depth, 0.0, 0.3)));
@@ -128,7 +128,8 @@ fn vanishing_fails_further_than_exploding() {
     }
 }
 
-/// Gradients that grow by e^0.4 per block, ×121 over the deeper half of 24, beside signals that stay and signals that grow alike.
+/// Gradients that grow by e^0.4 per block, ×121 over the deeper half of 24 blocks, for signals that keep their size and
+/// for signals that grow equally.
 #[test]
 fn gradients_that_grow_more_than_signals_are_chaos() {
     let beside = |rate: f64| judged(table(24, |depth| (rate * depth, -0.4 * depth, 0.3)));
@@ -228,7 +229,8 @@ fn attending(rows: Vec<AttentionRow>) -> Verdict {
     Verdict::of(&Prediction { table, attentions: rows, ..Prediction::default() }, SHAPE, None)
 }
 
-/// √256 = 16; the sharpest in proportion to its view counts; a handful of tokens in view does not.
+/// The limit for 256 tokens in view is √256 = 16. The sharpest attention in proportion to its view is judged; one with
+/// four tokens in view is not.
 #[test]
 fn attention_that_looks_at_few_tokens_is_sharp() {
     let severity = |attended, in_view| {
@@ -240,7 +242,7 @@ fn attention_that_looks_at_few_tokens_is_sharp() {
     assert_eq!(severity(16.1, 256.0), Some(Severity::Fine));
 }
 
-/// Where most attentions look at fewer than two tokens.
+/// A network fails if most attentions attend to fewer than two tokens.
 #[test]
 fn attention_collapses_where_most_do() {
     let collapsed =
@@ -251,7 +253,8 @@ fn attention_collapses_where_most_do() {
     assert_eq!(attending(vec![attention(2.1, 256.0), attention(1.5, 256.0)]).grade, Grade::TrainableWithCare);
 }
 
-/// Norms go as the root of second moments: 1 and 1/400 differ by 20; a weight without any gradient tells nothing.
+/// Norms are roots of second moments: those of 1 and 1/400 differ by a factor of 20. Weights without any gradient are
+/// left out.
 #[test]
 fn gradients_are_uneven_between_the_blocks_of_one_weight() {
     let weight = |tensor: &str, second: f64| WeightRow {
@@ -284,7 +287,7 @@ fn gradients_are_uneven_between_the_blocks_of_one_weight() {
     assert!(far.contains("weight gradients differ ×100000 between blocks, a smaller ε of Adam helps"), "{far}");
 }
 
-/// Two routers without gradient; a bias of keys has none either, and nothing is lost.
+/// Two routers and a gain without gradient are reported; a bias of keys without gradient is not.
 #[test]
 fn parameters_without_gradient_are_found() {
     let weight = |tensor: &str, gradient: f64| WeightRow {
@@ -309,7 +312,8 @@ fn parameters_without_gradient_are_found() {
     assert!(find(&judged(self::table(2, |_| (0.0, 0.0, 0.2))), Kind::NoGradient).is_empty());
 }
 
-/// A gradient that a zero lets through once it has moved is a notice; one that nothing opens is a warning, whatever opens elsewhere.
+/// A gradient that is blocked only until a zero has moved is a notice. A gradient that stays blocked is a warning, also
+/// if others are opened.
 #[test]
 fn zeros_open_branch_by_branch() {
     let zero = |tensor: &str, gates: &[&str]| Blocked {
@@ -335,8 +339,8 @@ fn zeros_open_branch_by_branch() {
     assert_eq!(lost.headline, "not trainable: backward vanishes");
 }
 
-/// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: E4M3 has its smallest number of full precision three
-/// halvings below, and its largest, 448, 9.6 doublings above.
+/// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: the smallest number of full precision of E4M3 is three
+/// halvings below, and its largest number, 448, is 9.6 doublings above.
 #[test]
 fn margins_are_doublings_or_halvings() {
     let narrow = table(2, |_| (-6.0 * std::f64::consts::LN_2, 0.0, 0.2));

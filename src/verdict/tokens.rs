@@ -2,16 +2,16 @@
 //!
 //! # Rule
 //!
-//! If rows of the token table have a small share of the variance of the sum of embeddings, positions (and token types) have
-//! nearly all of it. After the first norm, the output then hardly depends on the ids, and differences between tokens are
-//! learned slowly.
+//! If rows of the token table have a small share of the variance of the sum of embeddings, positions (and token types)
+//! have nearly all of it. After the first norm, the output then hardly depends on the ids, and differences between
+//! tokens are learned slowly.
 
 use super::{Finding, Kind, Severity};
 
-/// Share of the variance of the sum of embeddings below which ids are drowned.
+/// The share of the token table in the variance of the sum of embeddings below which positions drown the ids.
 const LEAST: f64 = 0.01;
 
-/// Judges the share that the token table has of the variance of the sum of embeddings; `None` where ids are seen.
+/// Judges the share of the token table in the variance of the sum of embeddings; `None` if it is large enough.
 pub(super) fn judge(share: f64) -> Option<Finding> {
     (share < LEAST).then(|| Finding {
         kind: Kind::PositionsDrownTokens,

@@ -2,16 +2,16 @@
 //!
 //! # Rule
 //!
-//! A variance that grows or falls by a large factor over the deeper half of the blocks explodes or vanishes. Signals are
-//! judged by their own growth, gradients by their growth compared with that of the signal: a small relative change of the
-//! signal grows by the ratio of both, and beyond a factor a step changes the whole output (chaos). Signals and
-//! gradients that grow equally are merely large, and an optimiser copes with that. `docs/concepts.md` lists the factors,
-//! which are the constants below.
+//! A variance that grows or falls by a large factor over the deeper half of the blocks explodes or vanishes. Signals
+//! are judged by their own growth, gradients by their growth compared with that of the signal: a small relative change
+//! of the signal grows by the ratio of both, and beyond a factor a step changes the whole output (chaos). Signals and
+//! gradients that grow equally are merely large, and an optimiser copes with that. `docs/concepts.md` lists the
+//! factors, which are the constants below.
 //!
 //! # Source
 //!
-//! Poole et al. 2016 (arXiv 1606.05340), Schoenholz et al. 2017 (arXiv 1611.01232): order and chaos. The factors are those
-//! that separate networks that trained from others: `docs/training.md`.
+//! Poole et al. 2016 (arXiv 1606.05340), Schoenholz et al. 2017 (arXiv 1611.01232): order and chaos. The factors are
+//! those that separate networks that trained from others: `docs/training.md`.
 
 use sigprop_stack::Quantity;
 
@@ -36,10 +36,11 @@ const NOTABLE_FACTOR: f64 = 100.0;
 /// The factor over the whole stack above which growth or decay is worth a warning: norms differ by more than ×100.
 const CARE_FACTOR: f64 = 1e4;
 
-/// A course is flat if its factor over the whole stack is below this.
+/// The factor over the whole stack below which a variance counts as constant.
 const FLAT_FACTOR: f64 = 1.1;
 
-/// A course is linear if its value at half depth is the average of both ends, within this share of their difference.
+/// A variance changes linearly if its value at half depth is the average of both ends, within this share of their
+/// difference.
 const LINEAR_TOLERANCE: f64 = 0.1;
 
 /// The behaviour of a variance over the depth of a stack.
@@ -58,7 +59,7 @@ pub enum Trend {
 }
 
 impl Trend {
-    /// All of them.
+    /// All trends.
     pub(super) const ALL: [Self; 5] = [Self::Explodes, Self::Vanishes, Self::Grows, Self::Decays, Self::Healthy];
 
     /// Name in JSON.
@@ -80,7 +81,7 @@ impl Trend {
         }
     }
 
-    /// The rule for this trend.
+    /// Returns the rule for this trend, in words.
     fn rule(self, quantity: Quantity, severity: Severity) -> String {
         let name = name(quantity);
         let notable = if severity == Severity::Warning { CARE_FACTOR } else { NOTABLE_FACTOR };
@@ -105,8 +106,8 @@ impl Trend {
         }
     }
 
-    /// Returns the severity of this trend for a course without exact zeros. If the course is that of gradients,
-    /// `signal` is that of the signal, with which it is compared.
+    /// Returns the severity of this trend of a variance without exact zeros. If `course` is the course of gradients, it
+    /// is compared with `signal`, the course of the signal.
     fn severity(self, course: &Course, signal: Option<&Course>) -> Severity {
         let (growth, largest) = match signal {
             Some(signal) => (course.deeper() - signal.deeper().min(LARGEST_FACTOR.ln()), EXPONENTIAL_FACTOR),
@@ -123,9 +124,9 @@ impl Trend {
     }
 }
 
-/// ln of a variance over depth, in the direction in which it travels.
+/// The course of a variance over depth: its logarithm at three depths. A gradient variance travels backward.
 struct Course {
-    /// At the input, half-way and at the last block.
+    /// ln of the variance at the input, half-way and at the last block.
     by_depth: [f64; 3],
     n_blocks: usize,
     backward: bool,
@@ -174,7 +175,7 @@ impl Course {
         }
     }
 
-    /// The shape of the course between both ends.
+    /// Returns the shape of the course between both ends, in words; empty for fewer than four blocks.
     fn shape(&self) -> &'static str {
         let [input, middle, last] = self.by_depth;
         let largest = input.max(last);
@@ -195,14 +196,14 @@ impl Course {
     }
 }
 
-/// ln of the factor on the variance per block, where the activations explode.
+/// Returns ln of the factor per block on the variance of exploding activations; `None` if they do not explode.
 pub(super) fn exploding_rate(profile: &Profile) -> Option<f64> {
     let course = Course::of(profile, Quantity::Variance)?;
     (course.trend() == Trend::Explodes).then(|| course.rate())
 }
 
-/// ln of the factor per block over the deeper half of the blocks, in the direction in which the quantity travels; ±∞
-/// to and from exact zeros, `None` for zeros alone.
+/// Returns ln of the factor per block over the deeper half of the blocks, in the direction in which the quantity
+/// travels. It is ±∞ to and from exact zeros; `None` if all values are zero or unknown.
 pub(crate) fn rate(profile: &Profile, quantity: Quantity) -> Option<f64> {
     Course::of(profile, quantity).map(|course| course.rate()).filter(|rate| !rate.is_nan())
 }

@@ -7,8 +7,8 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup, Site, Source, Stack,
-    StackError, Stream, Sum, Tensor, Values, forward,
+    LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup, Site, Source,
+    Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
 /// The largest size that is allowed: products of two sizes still fit in 64 bits.
@@ -59,6 +59,7 @@ fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
     }
     widths.check_learning_rates(&stack.learning_rates)?;
     widths.check_row_groups(&stack.row_groups)?;
+    widths.check_roles(&stack.roles)?;
     Ok(widths.parameters)
 }
 
@@ -209,6 +210,13 @@ impl<'s> Widths<'s> {
             }
         }
         Ok(())
+    }
+
+    fn check_roles(&self, roles: &BTreeMap<String, MapRole>) -> Result<(), StackError> {
+        match roles.keys().find(|name| !self.places.contains_key(name.as_str())) {
+            Some(name) => Err(value("stack", "roles", "of parameters by their names", name.clone())),
+            None => Ok(()),
+        }
     }
 
     fn check_learning_rates(&self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {

@@ -26,7 +26,7 @@ impl Number {
         if ln_abs == f64::NEG_INFINITY { Self::ZERO } else { Self { sign: factor.signum(), ln_abs } }
     }
 
-    /// The number as f64: ±∞ or 0 beyond its range.
+    /// The number as f64. Beyond the range of f64 it is ±∞, or 0 for small magnitudes.
     pub fn value(&self) -> f64 {
         if self.is_zero() { 0.0 } else { self.sign * self.ln_abs.exp() }
     }

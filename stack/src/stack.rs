@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Component, Concat, Head, LearningRates, Mixture, Product, Source, Sum};
+use crate::{Attention, Component, Concat, Head, LearningRates, MapRole, Mixture, Product, Source, Sum};
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
 /// input of a prediction or a measurement.
@@ -29,6 +29,10 @@ pub struct Stack {
     /// separately.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub row_groups: BTreeMap<String, Vec<RowGroup>>,
+    /// The roles of maps, by the name of the weight, for schemes that initialise the stack anew. They have no effect on
+    /// predictions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<String, MapRole>,
 }
 
 /// Rows of a tensor with one standard deviation.
@@ -51,6 +55,7 @@ impl Stack {
             head: None,
             learning_rates: BTreeMap::new(),
             row_groups: BTreeMap::new(),
+            roles: BTreeMap::new(),
         }
     }
 

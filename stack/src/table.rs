@@ -95,12 +95,12 @@ pub struct SiteRow {
 }
 
 impl SiteRow {
-    /// The cell of one quantity.
+    /// The cell of one quantity; `None` if the quantity does not exist at this site.
     pub fn get(&self, quantity: Quantity) -> Option<&Cell> {
         self.cells[quantity as usize].as_ref()
     }
 
-    /// The value of one quantity.
+    /// The value of one quantity; `None` if the quantity does not exist at this site.
     pub fn value(&self, quantity: Quantity) -> Option<Number> {
         self.get(quantity).map(|cell| cell.value)
     }
@@ -134,7 +134,7 @@ impl SiteTable {
         self.sites.iter().filter(|row| row.is_stream_site)
     }
 
-    /// The row of one site.
+    /// The row of the site with this path; `None` if there is none.
     pub fn site(&self, path: &str) -> Option<&SiteRow> {
         self.sites.iter().find(|row| row.site == path)
     }

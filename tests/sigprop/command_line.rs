@@ -294,6 +294,32 @@ fn a_dumped_stack_is_the_complete_input() {
     assert_eq!(stdout(&piped.wait_with_output().expect("the command ends")), stdout(&direct));
 }
 
+/// A stack file with the roles of its maps gets another scheme.
+#[test]
+fn a_stack_with_roles_is_initialised_anew() {
+    let folder = folder();
+    let stack = path(&folder, "stack.json");
+    stdout(&small("predict", &["--scheme", "uniform:0.3", "--dump-stack", &stack]));
+    let message = refused(&run(&["predict", "--stack", &stack, "--scheme", "gpt2"])).to_owned();
+    assert!(message.starts_with("error: --scheme: expected a stack file with the key \"roles\""), "{message}");
+    let mut document: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&stack).expect("readable")).expect("JSON");
+    let kinds = [
+        ("attention.heads.query", "query"),
+        ("attention.heads.key", "key"),
+        ("attention.heads.value", "value"),
+        ("attention.output", "attention_output"),
+        ("ffn.in", "ffn_in"),
+        ("ffn.out", "ffn_out"),
+    ];
+    for (block, (path, kind)) in (0..2).flat_map(|block| kinds.map(|kind| (block, kind))) {
+        document["roles"][format!("blocks.{block}.{path}.weight")] = serde_json::json!({"kind": kind, "block": block});
+    }
+    let roles = written(&folder, "roles.json", document.to_string().as_bytes());
+    let again = run(&["predict", "--stack", &roles, "--scheme", "gpt2", "--format", "csv"]);
+    assert_eq!(stdout(&again), stdout(&small("predict", &["--scheme", "gpt2", "--format", "csv"])));
+}
+
 #[test]
 fn architecture_files_and_flags() {
     let folder = folder();
@@ -424,7 +450,6 @@ fn contradictions_are_refused() {
         &["--token-repeat", "0.1", "--uniform"],
         &["--text", "book.txt", "--tokens", "ids.npy"],
         &["--tokenizer", "tokenizer.json"],
-        &["--stack", "stack.json", "--scheme", "dslm"],
         &["--stack", "stack.json", "--uniform"],
         &["gpt2", "--stack", "stack.json"],
         &["--norm", "none", "--final-norm", "true"],

@@ -80,9 +80,9 @@ fn a_thousand_blocks_are_healthy_with_deepnorm_and_dslm() {
     }
 }
 
-/// Scores of variance 16 between 1024 keys: sampling gave E ΣA² = 0.273 (project notes), 1/0.273 = 3.66 tokens. With
-/// `d_head` 1024 the fluctuations of finite heads are negligible. At variance 400 a query attends to fewer than two
-/// tokens.
+/// Scores of variance 16 between 1024 keys: in samples E ΣA² is 0.273 (project notes), so a query attends to 1/0.273 =
+/// 3.66 tokens. With `d_head` 1024 the fluctuations of finite heads are negligible. At variance 400 a query attends to
+/// fewer than two tokens.
 #[test]
 fn sharp_scores_lose_their_entropy() {
     let scaled = |scale: f64| {

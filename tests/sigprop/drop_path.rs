@@ -18,39 +18,41 @@ fn of(rows: &[Comparison], quantity: Quantity) -> impl Iterator<Item = &Comparis
     rows.iter().filter(move |row| row.quantity == Compared::Site(quantity))
 }
 
-/// Gradients of a branch are averages over networks that keep it. In these the stream is longer and the tokens are more
-/// correlated.
-/// Not reached: gradients of queries are 12 % too large, of attention weights 11 % too small.
+/// Gradients of a branch are averages over the samples that keep it. In these samples the stream is longer and the
+/// tokens are more correlated.
+/// Not reached (expected failure): gradients of queries are predicted 12 % too large, of attention weights 11 % too
+/// small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn gradients_know_which_branches_are_kept() {
-    /// For variances of ln |x|² of 0.02 per mask. Errors were up to 9 % beyond noise when gradients responded only to a
-    /// token's own length.
+    /// The tolerance for variances of ln |x|² of 0.02 per mask. Errors were up to 9 % beyond the sampling error when
+    /// the gradient of a token responded only to the length of this token.
     const WITHIN: f64 = 0.02;
     assert_within(WITHIN, of(&rows("", "dslm", Sites::All, 2000), Quantity::GradVariance), 50);
 }
 
-/// After small embeddings the first branches are most of the stream, so sequences that keep and that drop them are
-/// followed separately. With one variance of lengths in their place, gradients were up to 62 % too small and ± up to
-/// 34 % off.
-/// Not reached: at the embeddings 6.5 % too large.
+/// After small embeddings the first branches are most of the stream, so sequences that keep these branches and
+/// sequences that drop them are followed separately. If one variance of lengths represents both, gradients are
+/// predicted up to 62 % too small, and ± is up to 34 % off.
+/// Not reached (expected failure): gradients at the embeddings are predicted 6.5 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
 fn branches_that_are_most_of_the_stream_are_told_apart() {
-    /// The largest error of 3000 networks was 2.5 %, at two standard errors.
+    /// The tolerance. The largest error with 3000 networks was 2.5 %, at two standard errors.
     const WITHIN: f64 = 0.02;
     let rows = rows("", "xavier", Sites::Stream, 3000);
     assert_within(WITHIN, of(&rows, Quantity::GradVariance), 4);
     assert_within(WITHIN, of(&rows, Quantity::LnGradVarianceStd), 4);
 }
 
-/// The fluctuations of the masks and the responses of gradients to lengths partly cancel; without that, ± would be 45
-/// to 170 % too large. This holds both if all tokens are exchangeable and if every position is followed.
-/// Not reached: ± of the last block 15 % too small.
+/// Two effects of the masks on gradients partly cancel: their own fluctuation, and the response of gradients to the
+/// lengths of tokens. Without this, ± would be predicted 45 to 170 % too large. The test covers exchangeable tokens and
+/// tokens of which every position is followed.
+/// Not reached (expected failure): ± of the last block is predicted 15 % too small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn masks_stray_gradients_less_than_each_by_itself() {
-    /// The largest error of 1000 to 2000 networks was 0.7 % beyond noise.
+    /// The tolerance. The largest error with 1000 to 2000 networks was 0.7 % beyond the sampling error.
     const WITHIN: f64 = 0.02;
     for (text, scheme) in [("", "dslm"), ("norm_placement = 'post'", "xavier"), ("causal = true", "gpt2")] {
         assert_within(WITHIN, of(&rows(text, scheme, Sites::Stream, 1000), Quantity::LnGradVarianceStd), 4);

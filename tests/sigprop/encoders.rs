@@ -24,7 +24,7 @@ const CASES: [(&str, &str, usize); 8] = [
 /// The tolerance for 95 % of the cells: 1 %, or three standard errors if that is more.
 const CLOSE: f64 = 0.01;
 const ERRORS: f64 = 3.0;
-/// The least R² of logarithms that span more than 1.
+/// The smallest allowed R² of logarithms, for logarithms that span more than 1.
 const R2: f64 = 0.999;
 
 fn comparisons(scheme: &str, file: &str, blocks: usize, replicates: usize) -> Vec<Comparison> {
@@ -36,8 +36,8 @@ fn comparisons(scheme: &str, file: &str, blocks: usize, replicates: usize) -> Ve
     compare(&predicted.table, &sample_stream(&assembled.stack, replicates).table, replicates)
 }
 
-/// The number of cells further off than [`CLOSE`] and [`ERRORS`] allow, and the number of all cells. A covariance has
-/// the errors of its correlation and of its variance.
+/// Returns the number of numbers whose error exceeds [`CLOSE`] and [`ERRORS`] standard errors, and the number of all.
+/// The standard error of a covariance includes those of its correlation and of its variance.
 fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
     let relative = |site: &str, quantity: Quantity| {
         let row = comparisons.iter().find(|row| row.site == site && row.quantity == Compared::Site(quantity));
@@ -75,7 +75,8 @@ fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
     (far, all)
 }
 
-/// The tolerance for the ± of one network: this share of it, and this number of standard errors.
+/// The relative tolerance for ±, the standard deviation between networks, in addition to [`SPREAD_ERRORS`] standard
+/// errors.
 const SPREAD: f64 = 0.3;
 const SPREAD_ERRORS: f64 = 4.0;
 
@@ -124,7 +125,7 @@ fn eight_encoders_agree() {
     assert_agreement(&CASES, 64);
 }
 
-/// Post-LN makes all tokens copies of each other, within the precision of f64.
+/// Post-LN makes all tokens copies of each other up to the precision of f64; the prediction stays finite.
 #[test]
 fn copies_of_one_token_have_predictions() {
     for activation in ["relu", "gelu"] {
@@ -161,10 +162,10 @@ fn deep_encoders_have_predictions() {
     }
 }
 
-/// Sinusoidal positions make neighbours more correlated than distant tokens, and queries and keys depend on that. With
-/// one cosine for all pairs, gradients of queries were 49 and 56 % too small. With all pairs followed they were 1.6 and
-/// 11.1 ± 0.8 % too small (the largest; 6000 networks).
-/// Not reached: queries are 12 %, attention weights 16 % too large.
+/// Sinusoidal positions make neighbours more correlated than distant tokens, and gradients of queries and keys depend
+/// on that. With one correlation for all pairs, gradients of queries were predicted 49 and 56 % too small. With all
+/// pairs followed, they were 1.6 and 11.1 ± 0.8 % too small (the largest; 6000 networks).
+/// Not reached (expected failure): gradients of queries are predicted 12 % and of attention weights 16 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
 fn sinusoidal_positions_are_told_apart() {
@@ -175,9 +176,9 @@ fn sinusoidal_positions_are_told_apart() {
     assert_within(WITHIN, gradients, 20);
 }
 
-/// The values of an encoder's memory are correlated with their averages. Norms after attention remove the gradient
-/// along these averages: without this effect, gradients of probabilities were 64 % too large, and through attention
-/// dropout also those of queries and keys.
+/// In cross-attention, the values of an encoder's output are correlated with their average. Norms after attention
+/// remove the gradient along this average. Without this effect, gradients of probabilities are predicted 64 % too large
+/// and, through attention dropout, also gradients of queries and keys are too large.
 #[test]
 fn gradients_of_cross_attention_know_its_outputs() {
     const WITHIN: f64 = 0.02;
@@ -190,9 +191,9 @@ fn gradients_of_cross_attention_know_its_outputs() {
     assert_within(WITHIN, gradients.filter(|row| row.site.ends_with("cross_attention.softmax")), 1);
 }
 
-/// Gradients at the end of an encoder include the terms of order 1/width that its readers add, and the common part of
-/// the gradients of keys and values along their input. The values of infinite width, which were reported once, are 7 %
-/// too small here.
+/// Gradients at the end of an encoder include terms of order 1/width of the attentions that read it, and the common
+/// part of the gradients of keys and values along their input. The theory of infinite width predicts them 7 % too small
+/// here.
 #[test]
 fn gradients_at_the_end_of_an_encoder_know_finite_width() {
     const WITHIN: f64 = 0.02;

@@ -15,11 +15,11 @@ use crate::support::{
 };
 
 const REPLICATES: usize = 3000;
-/// Corresponds to α = 6e-5 per number.
+/// The largest allowed deviation in standard errors: α = 6e-5 per number.
 const LARGEST_Z: f64 = 4.0;
 
-/// The largest error beyond `LARGEST_Z` standard errors and its site. Errors of correlations are absolute, others
-/// relative.
+/// Returns the largest error beyond [`LARGEST_Z`] standard errors, and its site. Errors of correlations are absolute,
+/// other errors relative.
 fn largest(table: &SiteTable, sampled: &SiteTable) -> (f64, String) {
     let told = |quantity| {
         [Quantity::TokenCorrelation, Quantity::GradTokenCorrelation, Quantity::Variance, Quantity::GradVariance]
@@ -40,8 +40,8 @@ fn largest(table: &SiteTable, sampled: &SiteTable) -> (f64, String) {
     largest
 }
 
-/// Asserts that the expansion is within `tolerance`, and that the theory of infinite width is off by at least
-/// `without`.
+/// Asserts that the prediction of finite width is within `tolerance` of sampled networks, and that the theory of
+/// infinite width is off by at least `without`.
 fn check(name: &str, body: Vec<Node>, seq_len: usize, [tolerance, without]: [f64; 2]) {
     check_stack(name, &gaussian_stack(WIDTH, 1.0, seq_len, body), [tolerance, without]);
 }
@@ -155,8 +155,9 @@ fn standardised_weights() {
     check("standardised", body, 8, [0.02, 0.025]);
 }
 
-/// Masks, ids, rotations, experts, two streams: random networks have finite numbers wherever the theory of infinite
-/// width has positive gradients. With score variances of thousands that theory may give negative gradients.
+/// Random networks with masks, ids, rotations, experts and two streams: all numbers are finite wherever the theory of
+/// infinite width predicts positive gradients. At score variances of thousands that theory may predict negative
+/// gradients.
 #[test]
 fn networks_of_all_kinds_are_followed() {
     let cases = Suite::Random.cases(false, 9);
@@ -175,8 +176,8 @@ fn networks_of_all_kinds_are_followed() {
     assert!(followed.count() > 40);
 }
 
-/// Two segments of random length, with slopes that distinguish positions. Queries near the border see both segments and
-/// have twice the gradients of queries that see the same pairs at any position.
+/// Two segments of random length, with ALiBi slopes that distinguish positions. Queries near the border see both
+/// segments and have twice the gradients of queries that see the same pairs at any position.
 #[test]
 fn segments_by_position_are_followed() {
     const WITHIN: f64 = 0.05;
@@ -194,8 +195,8 @@ fn segments_by_position_are_followed() {
     assert_within(WITHIN, rows.iter().filter(is_told), 20);
 }
 
-/// Attention after maps with biases is computed at every block. Without biases it is interpolated on a grid. With
-/// negligible biases the two predictions are equal.
+/// The prediction of attention after linear maps with biases is computed at every block; without biases it is
+/// interpolated on a grid. With negligible biases the two predictions are equal.
 #[test]
 fn attentions_on_a_grid_are_those_that_are_not() {
     const LEVELS: f64 = 1e-3;

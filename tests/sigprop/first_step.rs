@@ -27,8 +27,8 @@ fn options() -> Options {
     Options { steps: true, ..Sites::Stream.into() }
 }
 
-/// A message if the error is outside `low` to `high`, the range of the neglected terms, by more than the sampling
-/// error; `None` if it is not.
+/// Returns a message if the relative error lies outside `low` to `high`, the range of the neglected terms, by more than
+/// the sampling error; otherwise `None`. `ln` is the logarithm of the prediction.
 fn failure(what: &str, ln: f64, Cell { value, std_error }: Cell, [low, high]: [f64; 2]) -> Option<String> {
     let error = (ln - value.ln_abs()).exp_m1();
     let noise = 4.0 * std_error.value() / value.value();
@@ -146,10 +146,10 @@ fn sampled_functions_change_alike_under_mup() {
     assert!(ln > 2f64.ln() - noise, "standard: {ln} ± {noise}");
 }
 
-/// The predicted counterpart of the test above, with the head and its loss, from width 4096 to 16384. The contribution
-/// of features by themselves is at most (π/2) tokens/width of the contribution that tokens have in common. Standard
-/// updates grow at least fourfold (Adam). σ is chosen for small logits: their variance, 0.1, falls with the width,
-/// which muP neglects.
+/// The test above with predictions, with the head and its loss, from width 4096 to 16384. The contribution of features
+/// that tokens do not share is at most (π/2) tokens/width of the contribution that tokens have in common. Steps of the
+/// standard parametrisation grow at least fourfold (Adam). σ is chosen for small logits: their variance, 0.1, falls
+/// with the width, which muP neglects.
 #[test]
 fn predicted_steps_are_alike_under_mup() {
     let neglected = FRAC_PI_2 * 48.0 / 4096.0;

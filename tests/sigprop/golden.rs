@@ -96,7 +96,7 @@ fn chosen(stack: &Stack) -> Vec<String> {
     sites.collect()
 }
 
-/// The committed numbers of a site.
+/// The numbers of a site that are compared with the committed ones; `None` for a quantity that does not exist there.
 fn numbers(row: &SiteRow) -> Vec<Option<f64>> {
     let ln = |quantity| row.value(quantity).map(|number| number.ln_abs());
     let plain = |quantity| row.value(quantity).map(|number| number.value());

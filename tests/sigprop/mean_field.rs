@@ -199,7 +199,7 @@ fn causal_encoders_are_those_of_infinite_width() {
     }
 }
 
-/// Slopes in both directions, also in windows, and a learned token in front of the sequence.
+/// ALiBi in both directions, also with windows, and a learned token in front of the sequence.
 #[test]
 fn what_tells_positions_apart_is_that_of_infinite_width() {
     let plain = || Architecture { n_layers: 4, d_model: 128, seq_len: 32, ..Architecture::default() };
@@ -279,7 +279,8 @@ fn sharp_rows_of_repeated_ids_are_those_of_infinite_width() {
     }
 }
 
-/// Both gradients are derivatives of the same product, the scores.
+/// Gradients of queries and of keys are derivatives of the same product, the scores, so their weights have equal
+/// gradients.
 #[test]
 fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
     let architecture = Architecture {

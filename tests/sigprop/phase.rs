@@ -12,11 +12,12 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::support::{ALPHA, sample};
 
-/// The distance of the sampled networks from an edge, relative to the value of the varied parameter.
+/// The distance of the sampled networks from an edge of the map, relative to the value of the varied number.
 const BESIDE: f64 = 0.08;
 const REPLICATES: usize = 24;
 
-/// A map, and the effect of its axes on the architecture and the scheme, defined independently of the map.
+/// A map, and a function `turn` that applies the values on its axes to the architecture and the scheme, defined
+/// independently of the map.
 struct Plane {
     setting: Setting,
     scheme: &'static str,

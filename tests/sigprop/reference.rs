@@ -12,7 +12,8 @@ const EIGHT_DIGITS: f64 = 2e-7;
 /// The tolerance for numbers given with ten digits.
 const TEN_DIGITS: f64 = 2e-9;
 
-/// Gaussian tokens of this variance and correlation through one node, with gradients of correlation 1.
+/// The prediction for one node on Gaussian tokens of this variance and correlation, with gradients of correlation 1 at
+/// its output.
 fn one(node: Node, width: usize, variance: f64, correlation: f64) -> SiteTable {
     let source = Source::Gaussian(Gaussian { width, mean: 0.0, variance, correlation });
     predict_with_gradient(stack(source, 100, vec![node]), 1.0)

@@ -10,10 +10,10 @@ use sigprop_stack::{Quantity, Stack};
 use super::support::{assert_within, compared, sample};
 
 const REPLICATES: usize = 300;
-/// Corresponds to α = 6e-5 per number.
+/// The largest allowed deviation in standard errors: α = 6e-5 per number.
 const LARGEST_Z: f64 = 4.0;
-/// The size of the neglected terms: those of order 1/width beyond the known ones, for four maps of width 256, and the
-/// fluctuations of the numbers of ids.
+/// The tolerance for neglected terms: those of order 1/width beyond the known ones, for four maps of width 256, and the
+/// fluctuations of the number of times that each id occurs.
 const NEGLECTED: f64 = 4.0 / 256.0;
 
 /// An encoder that reads ids distributed by Zipf's law.
@@ -45,7 +45,7 @@ fn assert_close(text: &str, scheme: &str) {
     assert!(seen > 30, "{seen} numbers");
 }
 
-/// To first order in the scores, these numbers were up to 38 % off (docs/accuracy.md).
+/// Rules to first order in the scores predict these numbers up to 38 % off (docs/accuracy.md).
 #[test]
 fn repeated_ids_are_followed_beyond_the_first_order() {
     for (vocab_size, scheme) in [(64, "xavier"), (30_000, "gains:qk=1.42,value=1,ffn=1,embedding=1,ratio=1")] {
@@ -55,9 +55,9 @@ fn repeated_ids_are_followed_beyond_the_first_order() {
     }
 }
 
-/// To first order in the scores, gradients of queries and keys were 20 to 28 % off. With averages over the lengths of
-/// segments in each attention separately, they were 6 to 9 % off.
-/// Not reached: rows of two segments at score variance 1.
+/// Rules to first order in the scores predict gradients of queries and keys 20 to 28 % off. An average over the lengths
+/// of segments in each attention separately predicts them 6 to 9 % off.
+/// Not reached (expected failure): rows of two segments at score variance 1.
 #[test]
 #[should_panic(expected = "heads.query")]
 fn segments_are_followed_beyond_the_first_order() {
@@ -66,8 +66,9 @@ fn segments_are_followed_beyond_the_first_order() {
     assert_close(text, "xavier");
 }
 
-/// Rotated keys of one id are not equal, and one row has more of some pairs of them than of others. Without this
-/// effect, value weights were 19 % too large, 10 % with a causal mask, and those of embeddings 9 and 6 %.
+/// Rotated keys of one id at different positions are not equal, and a row has more of some pairs of them than other
+/// rows have. Without this effect, gradients of value weights are predicted 19 % too large, 10 % with a causal mask,
+/// and gradients of embeddings 9 and 6 %.
 #[test]
 fn pairs_of_rotated_keys_are_told_apart() {
     const WITHIN: f64 = 0.03;
@@ -83,8 +84,9 @@ fn pairs_of_rotated_keys_are_told_apart() {
     }
 }
 
-/// Sharp rows choose large groups of equal keys less often than flat rows do. This effect is common to their averages
-/// for all queries. Without it, correlations of outputs were 0.08 too small.
+/// Queries with sharp rows of attention weights attend to large groups of equal keys less often than queries with flat
+/// rows. This effect is common to the outputs of all queries. Without it, correlations of outputs are predicted 0.08
+/// too small.
 #[test]
 fn averages_that_scores_move_are_alike() {
     const WITHIN: f64 = 0.02;
@@ -98,8 +100,8 @@ fn averages_that_scores_move_are_alike() {
     assert_within(WITHIN, correlations.filter(|row| row.site == "blocks.0.attention.heads"), 1);
 }
 
-/// Copies, and ids with their own positions, with a causal mask at a score variance of 14. The loss of large groups
-/// through scores is far less than their shares at first order times the growth of S2.
+/// Equal tokens, and equal ids with learned positions, with a causal mask at a score variance of 14. A query attends
+/// less to large groups of equal keys; this loss is far smaller than an expansion to first order in the scores says.
 #[test]
 fn sharp_causal_rows_of_repeated_ids() {
     const WITHIN: f64 = 0.003;
@@ -129,7 +131,7 @@ fn one_id_in_segments_has_a_prediction() {
     }
 }
 
-/// Score variances of 1e5 and more, where every position is followed: rows attend to one key, and no number is NaN.
+/// Score variances of 1e5 and more, where every position is followed: a query attends to one key, and no number is NaN.
 #[test]
 fn scores_beyond_what_was_sampled_have_a_prediction() {
     for positions in ["alibi", "rotary"] {

@@ -8,10 +8,11 @@ use sigprop_stack::{Activation, Gaussian, GradientSeed, Node, Quantity, SiteRow,
 
 use crate::support::{self, activation, compared, linear, residual, sample_stream, stack};
 
-/// Corresponds to α = 6e-5 per number.
+/// The largest allowed deviation in standard errors: α = 6e-5 per number.
 const LARGEST_Z: f64 = 4.0;
 
-/// Uncorrelated tokens and gradients, through layers of `variance` = fan-in · weight variance.
+/// A chain of `count` linear maps and activations, with uncorrelated tokens and gradients; `variance` is fan-in times
+/// the variance of a weight.
 fn layers(count: usize, width: usize, seq_len: usize, variance: f64, phi: Activation) -> Stack {
     let layer = |i: usize| [linear(&format!("map{i}"), width, width, variance), activation(&format!("act{i}"), phi)];
     let body: Vec<Node> = (0..count).flat_map(layer).collect();
@@ -35,20 +36,21 @@ fn assert_within(
     assert!((expected - observed).abs() < part * observed + LARGEST_Z * error, "{expected}: {observed} ± {error}");
 }
 
-/// Many distinct tokens. Gradients share their random entries with signals and respond to them (86 % too large
-/// without).
-/// Not reached: gradients are 56 % too large.
+/// A chain on many distinct tokens. Gradients depend on the same random weights as signals: without this effect, the ±
+/// of gradients is predicted 86 % too large.
+/// Not reached (expected failure): the ± is predicted 56 % too large.
 #[test]
 #[should_panic(expected = " ± ")]
 fn gradients_draw_what_signals_drew() {
-    /// For the standard deviation, of which terms of order 1/width are neglected.
+    /// The tolerance for the standard deviation; terms of order 1/width are neglected.
     const WITHIN: f64 = 0.1;
     let stack = layers(8, 64, 256, 25.0 / 9.0, Activation::Tanh);
     assert_within(WITHIN, &stack, 200, <[_]>::first, Quantity::LnGradVarianceStd);
 }
 
-/// Networks with large and with small signals do not compensate each other on average (44 % too small without).
-/// Not reached: signals are 46 % too small.
+/// In averages over networks, large and small signals do not compensate each other: without this effect, variances are
+/// predicted 44 % too small.
+/// Not reached (expected failure): variances are predicted 46 % too small.
 #[test]
 #[should_panic(expected = " ± ")]
 fn averages_know_that_networks_stray() {
@@ -56,19 +58,21 @@ fn averages_know_that_networks_stray() {
     assert_within(0.0, &stack, 300, <[_]>::last, Quantity::Variance);
 }
 
-/// Averages over networks whose lengths fluctuate by more than first order covers (34 % too large with it).
-/// Not reached: signals are 56 % too small.
+/// Averages over networks whose lengths of tokens fluctuate strongly. An expansion to first order in these fluctuations
+/// predicts variances 34 % too large.
+/// Not reached (expected failure): variances are predicted 56 % too small.
 #[test]
 #[should_panic(expected = " ± ")]
 fn averages_are_taken_over_scales() {
-    /// The error is 16 % with 20000 networks: 8 % of the second moment, and the rest of the mean, which is predicted at
-    /// the average length.
+    /// The tolerance. The error is 16 % with 20000 networks: 8 % of the second moment, and the remainder from the mean,
+    /// which is predicted at the average length.
     const WITHIN: f64 = 0.2;
     let stack = layers(12, 64, 16, 2.0, Activation::Gelu);
     assert_within(WITHIN, &stack, 2000, <[_]>::last, Quantity::Variance);
 }
 
-/// Few tokens whose entries saturate: sums of ±1 are not Gaussian (± would be 26 % too large if they were).
+/// Few tokens whose entries saturate at ±1, so that sums of them are not Gaussian. With Gaussian sums, ± is predicted
+/// 26 % too large.
 #[test]
 fn entries_that_saturate_draw_less() {
     const WITHIN: f64 = 0.05;
@@ -76,13 +80,13 @@ fn entries_that_saturate_draw_less() {
     assert_within(WITHIN, &stack, 800, |sites| sites.get(1), Quantity::LnVarianceStd);
 }
 
-/// Blocks x + φ(W x), whose branches have means. The part of a gradient along them grows with the signal (17 % too
-/// small at the input without).
-/// Not reached: gradients are 18 % too small.
+/// Blocks x + φ(W x) whose branches have means. The part of a gradient along these means grows with the signal: without
+/// this effect, gradients at the input are predicted 17 % too small.
+/// Not reached (expected failure): gradients are predicted 18 % too small.
 #[test]
 #[should_panic(expected = "± ")]
 fn gradients_grow_along_means() {
-    /// Twice the errors with 300 networks: 1.4 and 1.5 %.
+    /// The tolerance: twice the errors with 300 networks, which are 1.4 and 1.5 %.
     const WITHIN: f64 = 0.03;
     for phi in [Activation::Relu, Activation::Gelu] {
         let block = |i: usize| {
@@ -96,8 +100,8 @@ fn gradients_grow_along_means() {
     }
 }
 
-/// Compares MLPs, given by files, with this number of sampled networks: each of these quantities is within a share
-/// `part` at all sites, of which there are 9 or more.
+/// Asserts that the prediction for the MLP of an architecture file is within a share `part` of `networks` sampled
+/// networks: for each of `quantities`, at all sites. There must be at least 9 sites.
 fn assert_mlp_within(part: f64, (file, scheme): (&str, &str), run: &Run, networks: usize, quantities: &[Quantity]) {
     let file = format!("kind = 'mlp'\nd_model = 64\n{file}");
     let rows = compared(&file, scheme, (&Input::Correlation(0.0), run), Sites::Stream, networks);
@@ -107,33 +111,36 @@ fn assert_mlp_within(part: f64, (file, scheme): (&str, &str), run: &Run, network
 
 const SPREADS: [Quantity; 2] = [Quantity::LnVarianceStd, Quantity::LnGradVarianceStd];
 
-/// Tokens whose lengths are far from Gaussian (with two moments alone, gradients are 55 % and signals 25 % too small).
-/// Not reached: where signals differ by a factor ± of gradients is 40 to 65 % too small.
+/// Tokens whose lengths are far from Gaussian. With two moments of the lengths alone, ± of gradients is predicted 55 %
+/// and ± of signals 25 % too small.
+/// Not reached (expected failure): where signals fluctuate by a factor, ± of gradients is predicted 40 to 65 % too
+/// small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn long_tokens_are_multiplied_by_more() {
-    /// The error with 8000 networks is 9 %.
+    /// The tolerance. The error with 8000 networks is 9 %.
     const WITHIN: f64 = 0.1;
     let file = "seq_len = 16\nn_layers = 12\nactivation = 'silu'";
     assert_mlp_within(WITHIN, (file, "kaiming"), &Run::default(), 800, &SPREADS);
 }
 
-/// Long tokens also have more in common: with many tokens, gradients are 23 % too small if all pairs have the same
-/// common part.
-/// Not reached: where signals differ by a factor ± of gradients is 40 to 65 % too small.
+/// Pairs of long tokens have a larger part in common than other pairs. If all pairs had an equal common part, ± of
+/// gradients would be predicted 23 % too small for many tokens.
+/// Not reached (expected failure): where signals fluctuate by a factor, ± of gradients is predicted 40 to 65 % too
+/// small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn long_tokens_have_more_in_common() {
-    /// The error with 3000 networks is 7 %.
+    /// The tolerance. The error with 3000 networks is 7 %.
     const WITHIN: f64 = 0.08;
     let file = "seq_len = 256\nn_layers = 12\nactivation = 'silu'";
     assert_mlp_within(WITHIN, (file, "kaiming"), &Run::default(), 400, &SPREADS);
 }
 
-/// Blocks x + φ(W x). Means of their branches are not random (signals 31 % too large if they were). Differences in a
-/// branch align with those of the stream (42 % too small without, with 128 tokens). Gradients grow along the signal
-/// (42 % too small at the input without).
-/// Not reached: ± of gradients is 26 to 46 % too small.
+/// Blocks x + φ(W x). Means of their branches are not random: if they were, ± of signals would be 31 % too large.
+/// Differences of tokens in a branch align with differences in the stream: without this effect, ± is 42 % too small for
+/// 128 tokens. Gradients grow along the signal: without this effect, ± at the input is 42 % too small.
+/// Not reached (expected failure): ± of gradients is predicted 26 to 46 % too small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn branches_have_means_and_gradients_lie_along_signals() {
@@ -148,10 +155,11 @@ fn branches_have_means_and_gradients_lie_along_signals() {
     }
 }
 
-/// Networks without residual connections: with masks in between (36 and 42 % too small), after norms (gradients 23 %
-/// too small), and with biases that are not Gaussian (signals 42 % too large). These are the errors if single tokens
-/// are not followed.
-/// Not reached: where signals differ by a factor ± of gradients is 40 to 65 % too small.
+/// Networks without residual connections, in which single tokens are followed. If they are not, errors of ± are: 36 and
+/// 42 % too small with masks between the layers, 23 % too small for gradients after norms, and 42 % too large for
+/// signals with biases that are not Gaussian.
+/// Not reached (expected failure): where signals fluctuate by a factor, ± of gradients is predicted 40 to 65 % too
+/// small.
 #[test]
 #[should_panic(expected = "numbers")]
 fn single_tokens_are_followed_through_masks_norms_and_biases() {
@@ -166,23 +174,23 @@ fn single_tokens_are_followed_through_masks_norms_and_biases() {
     }
 }
 
-/// A norm that subtracts the mean directly after an activation: gradients depend on φ less its mean (11 % too small
-/// with φ).
+/// A norm that subtracts the mean directly after an activation φ: gradients depend on φ minus its mean. With φ itself
+/// they are predicted 11 % too small.
 #[test]
 fn gradients_behind_layer_norms_know_centred_activations() {
-    /// The error with 6000 networks is 1.7 ± 0.5 %.
+    /// The tolerance. The error with 6000 networks is 1.7 ± 0.5 %.
     const WITHIN: f64 = 0.02;
     let file = "seq_len = 16\nn_layers = 8\nactivation = 'relu'\nnorm = 'layernorm'";
     assert_mlp_within(WITHIN, (file, "kaiming"), &Run::default(), 1500, &[Quantity::GradVariance]);
 }
 
-/// Uniform biases, which are most of the input of the activations: the mean of ReLU is larger and its variance 6 %
-/// smaller.
-/// Not reached: variances are 5 to 6 % too large.
+/// Uniform biases, which are most of the input of the activations. Compared with Gaussian biases, they make the mean of
+/// ReLU larger and its variance 6 % smaller.
+/// Not reached (expected failure): variances are predicted 5 to 6 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
 fn biases_that_are_not_gaussian() {
-    /// The error with 8000 networks is 2.2 %: the sixth cumulant.
+    /// The tolerance. The error with 8000 networks is 2.2 %: the sixth cumulant of the biases is neglected.
     const WITHIN: f64 = 0.03;
     let file = "seq_len = 16\nn_layers = 8\nactivation = 'relu'";
     assert_mlp_within(WITHIN, (file, "pytorch"), &Run::default(), 3000, &[Quantity::Variance]);

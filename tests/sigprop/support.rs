@@ -15,7 +15,7 @@ use sigprop_stack::{
 use sigprop_validate::{Measurement, Settings, measure};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The probability that one twin fails although rule and sample agree.
+/// The probability that a comparison with samples ([`assert_twin`]) fails although the prediction is right.
 pub(crate) const ALPHA: f64 = 1e-3;
 /// Cells with a relative standard error below this count as constants, and must agree to [`CONSTANT`].
 const EXACT: f64 = 1e-4;
@@ -86,7 +86,7 @@ fn sample_with(stack: &Stack, settings: &Settings) -> Measurement {
     measure(stack, settings, &|_| {}, &AtomicBool::new(false)).expect("the stack is valid and small")
 }
 
-/// Writes the stack for other interpreters (python/tests/stacks.py).
+/// Writes the stack as a file for programs in other languages, such as python/tests/stacks.py.
 fn write_down(stack: &Stack, folder: &Path) {
     let test = thread::current().name().unwrap_or_default().replace("::", ".");
     let mut text = Vec::new();
@@ -95,7 +95,7 @@ fn write_down(stack: &Stack, folder: &Path) {
     fs::write(path, text).expect("a folder to write into");
 }
 
-/// The relative tolerance for the fluctuations of one network, which are known to leading order in 1/width.
+/// The relative tolerance for ±, the fluctuations between networks, which are predicted to leading order in 1/width.
 const SPREAD: f64 = 0.3;
 const SPREADS: [Quantity; 2] = [Quantity::LnVarianceStd, Quantity::LnGradVarianceStd];
 
@@ -177,8 +177,8 @@ pub(crate) fn compared(
     compare(&predicted, &sampled.table, replicates)
 }
 
-/// Asserts that the `rows` with a standard error are within a share `part` of the sampled value and four standard
-/// errors (α = 6e-5 per number), and that there are `at_least` so many.
+/// Asserts that the prediction of every row with a standard error is within a share `part` of the sampled value, plus
+/// four standard errors (α = 6e-5 per number). At least `at_least` rows must have a standard error.
 pub(crate) fn assert_within<'a>(part: f64, rows: impl Iterator<Item = &'a Comparison>, at_least: usize) {
     const LARGEST_Z: f64 = 4.0;
     let (mut seen, mut failures) = (0, Vec::new());

@@ -20,12 +20,13 @@ use sigprop_stack::{Gaussian, Source, Stack};
 
 use crate::{sample::seed_gradient, statistics::Moments};
 
-/// The smallest number of replicates that are corrected.
+/// The smallest number of replicates for which control variates are used.
 pub(crate) const FEWEST: usize = 32;
 /// Relative singular value below which a combination of controls counts as zero, because they depend on each other.
 const DEPENDENT: f64 = 1e-9;
 
-/// The controls of all replicates, one row each.
+/// The control variates of all replicates: averages over their inputs whose expectations are known. One row per
+/// replicate.
 pub(crate) struct Controls {
     /// The deviations c_i − E c of every control, in units of the standard deviation of that control over the
     /// replicates.
@@ -35,8 +36,8 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
-    /// Computes the controls from the inputs of every replicate, in the order of the traversal; `None` if there are
-    /// fewer than [`FEWEST`] replicates.
+    /// Computes the controls from the sums over the inputs of every replicate, in the order of the forward and backward
+    /// pass. `None` if there are fewer than [`FEWEST`] replicates.
     pub(crate) fn new(stack: &Stack, inputs: &[&[Moments]]) -> Option<Self> {
         if inputs.len() < FEWEST {
             return None;
@@ -59,7 +60,8 @@ impl Controls {
         Some(Self { deviations, solver })
     }
 
-    /// Returns the replicates of a site without the deviations that follow from their inputs.
+    /// Returns the sums of a site in every replicate, minus the part of their deviations that follows from the inputs
+    /// of the replicate.
     pub(crate) fn adjust(&self, replicates: &[Moments]) -> Vec<Moments> {
         let sums = DMatrix::from_fn(replicates.len(), Moments::SUMS, |i, j| replicates[i].sums()[j]);
         let slopes = &self.solver * centred(&sums);

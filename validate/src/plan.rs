@@ -104,7 +104,8 @@ impl PlannedTensor {
 }
 
 impl Plan {
-    /// The plan of a replicate that may take `budget` bytes; it takes more if recomputing everything is not enough.
+    /// Returns the plan of a replicate that may take `budget` bytes. The plan needs more if recomputing all blocks does
+    /// not save enough.
     pub(crate) fn new(stack: &Stack, settings: &Settings, budget: f64) -> Self {
         let mut planner = Planner {
             settings,
@@ -183,19 +184,19 @@ struct Planner<'a> {
     tensors: Vec<PlannedTensor>,
     /// Finished nodes of the streams.
     blocks: Vec<Block>,
-    /// The node of a stream under way.
+    /// The node of a stream that is being traversed.
     block: Block,
-    /// The node under way inside it.
+    /// The node directly inside `block` that is being traversed.
     part: Node,
-    /// Number of signals so far.
+    /// Number of signals created so far.
     signals: usize,
-    /// Signals that stay until the backward pass, by number.
+    /// The numbers of the signals that stay in memory until the backward pass.
     kept: BTreeSet<usize>,
     /// Largest number of bytes that a node needs temporarily.
     largest: f64,
     /// The first site that the conditional sampler cannot handle, and the reason, if that sampler is requested.
     refusal: Option<(String, &'static str)>,
-    /// Names of the weights that the conditional sampler does not sample, and their sites.
+    /// Names of the weights of which the conditional sampler samples only products, each with the path of its site.
     undrawn: Vec<(String, String)>,
 }
 

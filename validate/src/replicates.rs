@@ -39,8 +39,8 @@ impl<'a> Replicates<'a> {
 
     /// Returns the replicates from 0 to `goal` − 1; after a cancellation, only those before the first unfinished one.
     ///
-    /// Every pool that is free takes the next missing replicate. After a cancellation, the finished replicates after the
-    /// first unfinished one are therefore few: they overtook replicates that were in progress.
+    /// Every pool that is free takes the next missing replicate. After a cancellation, few finished replicates
+    /// therefore follow the first unfinished one: they overtook replicates that were in progress.
     pub(crate) fn reach(
         &mut self,
         goal: usize,
@@ -122,7 +122,7 @@ fn side_by_side(
 }
 
 impl Work<'_> {
-    /// Records a replicate. Returns true if the work goes on: nothing is appended after a record that failed.
+    /// Appends a replicate to the journal. Returns true if the work goes on, and false once an append has failed.
     fn take_down(&mut self, index: usize, first: usize, sampled: Replicate) -> bool {
         if self.failure.is_some() {
             return false;

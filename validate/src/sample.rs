@@ -126,7 +126,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         self.replicate
     }
 
-    /// Called before every piece of work: an error if the run was cancelled or has left the range of f32.
+    /// Called before every piece of work. Returns an error if the run was cancelled or has left the range of f32.
     fn proceed(&self) -> Result<(), Stop> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Stop::Cancelled);

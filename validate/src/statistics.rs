@@ -31,7 +31,7 @@ const ROUNDING: f64 = 1e-13;
 /// Root mean squares below this lose digits in f32, whose normal numbers start at 1.2e-38.
 const SMALLEST: f64 = 1e-36;
 
-/// Relative scatter below this counts as rounding of a constant in single precision.
+/// A variation of replicates below this share of their mean counts as rounding of a constant in single precision.
 const CONSTANT: f64 = 1e-4;
 
 /// One token in this many is examined at sites without a row. A signal that leaves the range of f32 does so in all
@@ -245,8 +245,9 @@ vectorised! {
     }
 }
 
-/// Returns a quantity of the pooled replicates with its standard error, which is zero for a single replicate because it
-/// is not known then. `None` if the quantity does not exist for all replicates or without one of them.
+/// Returns a quantity of the pooled replicates with its jackknife standard error. The error is zero for a single
+/// replicate, where it is not known. `None` if the quantity does not exist for all replicates together, or for all but
+/// one of them.
 pub(crate) fn jackknife(replicates: &[Moments], quantity: impl Fn(&Moments) -> Option<f64>) -> Option<Cell> {
     let n = replicates.len();
     // Sums from the end, because subtracting one replicate from the total would lose all digits

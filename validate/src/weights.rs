@@ -40,7 +40,7 @@ impl<T: Scalar> TensorGradient<T> {
         }
     }
 
-    /// Applies `change` to every entry.
+    /// Returns the gradient with `change` applied to every entry.
     pub(crate) fn map<U>(self, change: impl Fn(T) -> U) -> TensorGradient<U> {
         let changed = |entries: Vec<T>| entries.into_iter().map(&change).collect();
         match self {

@@ -219,8 +219,7 @@ fn embedding_is_exact() {
     assert_z("table", &measurement.table.weights[0].grad_second_moment, 6.0 / 20.0);
 }
 
-/// A mask doubles the second moment at a rate of one half, forward and backward, and so does
-/// stochastic depth.
+/// A dropout mask doubles the second moment at a rate of one half, forward and backward, and so does stochastic depth.
 #[test]
 fn dropout_and_stochastic_depth_are_exact() {
     let branch = Branch { drop_rate: 0.5, ..Branch::constant(3.0, Vec::new()) };
@@ -422,7 +421,8 @@ fn relu_of_a_mean() -> Stack {
     stack(8, source, body, 0.3)
 }
 
-/// Moments of the input are exact, and moments that follow from them are closer than without; α = 1e-4 per check.
+/// Control variates make moments of the input exact, and bring moments that depend on the input closer to their
+/// expectations; α = 1e-4 per check.
 #[test]
 fn controls_take_off_what_the_input_deviates() {
     let settings = many(1);

@@ -7,10 +7,11 @@ use crate::{
     inspect::{Finding, Problem},
 };
 
-/// The number of deviations that are listed if a checkpoint is no initialisation.
+/// The number of deviations that are listed if the checkpoint is not an initialisation of the network.
 const SHOWN: usize = 3;
 
-/// Writes all findings. If the checkpoint is no initialisation, only the largest deviations are listed.
+/// Writes all findings. If the checkpoint is not an initialisation of the network, only the largest deviations are
+/// listed.
 pub(super) fn write_findings(findings: &[Finding], is_initialisation: bool, out: &mut dyn Write) -> io::Result<()> {
     let is_of_size = |finding: &&Finding| matches!(finding.problem, Problem::Deviation | Problem::Tails);
     let (mut of_size, others): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(is_of_size);

@@ -8,7 +8,7 @@ use anyhow::bail;
 /// The tensors to be measured, and notes on their files.
 pub(super) struct Subject {
     pub(super) checkpoint: Checkpoint,
-    /// The adapter, if it is inspected alone.
+    /// The adapter, if it is inspected without its base model; else `None`.
     pub(super) adapter: Option<Adapter>,
     /// Facts about the files, a sentence each.
     pub(super) notes: Vec<String>,

@@ -24,13 +24,13 @@ use super::Cli;
 pub(crate) struct Invocation {
     /// The words of the command line, with all settings that apply.
     pub(crate) words: Vec<OsString>,
-    /// A sentence for each place that settings come from.
+    /// One line for each place that settings come from: the place and the words it adds to the command line.
     pub(crate) settings: Vec<String>,
     /// Notes on settings that belong to no flag.
     pub(crate) notes: Vec<String>,
-    /// Notes on settings that give way to others.
+    /// Notes on settings that are ignored because they conflict with a flag of higher rank.
     pub(crate) details: Vec<String>,
-    /// Flags whose setting applies; one that is off appears in no word.
+    /// Names of the flags that a setting has set, including flags set to off, which add no word to `words`.
     settled: HashSet<String>,
 }
 
@@ -54,7 +54,7 @@ struct Setting {
     place: String,
 }
 
-/// Settings of one rank, which must not conflict with each other.
+/// Settings from one source, such as the environment. They must not conflict with each other.
 struct Layer {
     place: String,
     settings: Vec<Setting>,
@@ -83,7 +83,8 @@ impl Invocation {
         Ok((cli, invocation))
     }
 
-    /// Adds the settings of a layer that do not conflict with anything that ranks above them.
+    /// Adds the settings of a layer that do not conflict with the command line or with layers of higher rank, which are
+    /// parsed in `above`. Returns the new parsed command line.
     fn settle(&mut self, layer: Layer, command: &Command, above: ArgMatches) -> Result<ArgMatches, Refusal> {
         let base = self.words.clone();
         let (_, own) = above.subcommand().expect("clap requires a command");

@@ -28,7 +28,7 @@ macro_rules! averages {
         pub(crate) struct Averages { $($(#[$doc])* pub(crate) $name: f64),* }
 
         impl Averages {
-            /// Returns a weighted sum of averages.
+            /// Returns the weighted sum of `parts`, each a weight and its averages.
             pub(crate) fn mixed(parts: &[(f64, Self)]) -> Self {
                 Self { $($name: parts.iter().map(|(weight, part)| weight * part.$name).sum()),* }
             }
@@ -37,44 +37,54 @@ macro_rules! averages {
 }
 
 averages! {
-    /// E S and its first and second derivative with respect to Q_aa.
+    /// E S for the overlap S of a row with itself, and its first and second derivatives with respect to Q_aa.
     s, s_a, s_aa,
-    /// E T and its first and second derivative with respect to Q_aa.
+    /// E T for the squared norm T of the Jacobian of a row, and its first and second derivatives with respect to Q_aa.
     t, t_a, t_aa,
-    /// Covariances of S and T with Σ_b (z_b⁴ − 6z_b² + 3). They give the effect of the scores' kurtosis on the
-    /// expectations.
+    /// Covariances of S and of T with Σ_b (z_b⁴ − 6z_b² + 3), a sum over keys b. They give the effect of the kurtosis
+    /// of scores on E S and E T.
     s_kurtosis, t_kurtosis,
-    /// E X, its derivatives with respect to Q_aa (a), Q_cc (c) and Q_ac (r), and the effect of kurtosis.
+    /// E X for the overlap X of the rows of tokens a and c; its derivatives with respect to Q_aa (a), Q_cc (c) and Q_ac
+    /// (r); the effect of the kurtosis of scores on it.
     x, x_a, x_r, x_aa, x_ac, x_ar, x_rr, x_kurtosis,
-    /// E T', its derivatives, and the effect of kurtosis.
+    /// E T' for the product T' of the Jacobians of two rows, its derivatives and the effect of kurtosis, named like
+    /// those of E X.
     tt, tt_a, tt_r, tt_aa, tt_ac, tt_ar, tt_rr, tt_kurtosis,
-    /// The expectations of S², S_aS_c, S X, X², S T, X T' and S T'.
+    /// Expectations of S², S_aS_c, S X, X², S T, X T' and S T', in the letters of the file header. S_a and S_c are S of
+    /// the two rows.
     ss, sc, sx, xx, st, xt, s_tt,
-    /// The expectations of U = |J z|², of Σ_b (J²)_bb z_b² and of Σ_b (J_bb)².
+    /// Expectations of |J z|² (`u`), of Σ_b (J²)_bb z_b² (`squares`) and of Σ_b (J_bb)² (`diagonal`), for the Jacobian
+    /// J of the softmax and the standardised scores z of a row.
     u, squares, diagonal,
-    /// E m² − Σ A²z² and its derivative with respect to Q_aa; E Σ A z² − 1; E Σ A²z².
+    /// `pull` is E [m² − Σ A²z²], and `pull_a` is its derivative with respect to Q_aa; `longer` is E Σ A z² − 1;
+    /// `longer_square` is E Σ A²z². Here m = Σ A z, for the weights A and the standardised scores z of a row.
     pull, pull_a, longer, longer_square,
-    /// E Σ A r² − 2: `longer` summed over both whitened scores z_i of a key, r² = Σ_i z_i².
+    /// E Σ_b A_b r_b² − 2, where r_b² = Σ_i z_i² is the sum of squares of the two whitened scores z_i of key b.
     longer_other,
-    /// Σ_i A·z_i C·z_i − Σ AC r², its derivatives with respect to Q_aa and Q_ac, its covariance with X; Σ AC r².
+    /// `pull_pair` is E [Σ_i A·z_i C·z_i − Σ AC r²], then come its derivatives with respect to Q_aa and Q_ac; `x_pull`
+    /// is the covariance of X with the bracket; `longer_pair` is E Σ AC r². Here z_i are the two whitened scores of a
+    /// key and r² = Σ_i z_i².
     pull_pair, pull_pair_a, pull_pair_r, x_pull, longer_pair,
-    /// Σ_i z_i·J_aJ_c z_i − Σ (J_aJ_c)_bb r²; Σ (J_aJ_c)_bb r²; Σ J_a,bb J_c,bb.
+    /// Expectations of Σ_i z_i·J_aJ_c z_i − Σ_b (J_aJ_c)_bb r_b² (`u_pair`), of Σ_b (J_aJ_c)_bb r_b² (`squares_pair`)
+    /// and of Σ_b (J_a)_bb (J_c)_bb (`diagonal_pair`), for the two whitened scores z_i and r² = Σ_i z_i² per key.
     u_pair, squares_pair, diagonal_pair,
-    /// The expectations of Σ A²(z − m), of Σ AC(z − m) and of Σ A²(A − S)².
+    /// Expectations of Σ A²(z − m) (`lean`), Σ AC(z − m) (`lean_pair`) and Σ A²(A − S)² (`along`), which are sums over
+    /// keys.
     lean, lean_pair, along,
-    /// The averages that enter E c_bb² and E c_bb c_b'b: see `Inputs::products` in `gains.rs`.
+    /// Averages that enter E c_bb² and E c_bb c_b'b, where c_ab = x_a·g_b are products of signals and gradients: see
+    /// `Inputs::products` in `gains.rs`.
     own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
 }
 
-/// The place of a corner on a grid of ln w and ρ, and the bits of the number of keys.
+/// A key of `CORNERS`: the indices of a corner on the grid of ln w and of ρ, and the bits of the number of keys.
 type Corner = (i64, i64, u64);
 
-/// The averages that were already integrated, once per process.
+/// A cache of the averages at the corners of the grid, shared by the whole process.
 static CORNERS: LazyLock<RwLock<HashMap<Corner, Averages>>> = LazyLock::new(RwLock::default);
 
 impl Averages {
-    /// Returns the averages of rows of `keys` keys whose scores have the variance `w` and the correlation `rho`, linear
-    /// between the corners of a grid.
+    /// Returns the averages of rows of `keys` keys whose scores have the variance `w` and the correlation `rho`,
+    /// interpolated linearly between the corners of a grid in ln w and ρ.
     pub(crate) fn at(w: f64, rho: f64, keys: f64) -> Self {
         /// The distances between corners in ln w and in ρ.
         const STEPS: [f64; 2] = [0.25, 0.0625];
@@ -102,7 +112,7 @@ impl Averages {
     }
 }
 
-/// Returns E X and E T' of one pair of rows.
+/// Returns E X and E T' of a pair of rows: the means of their overlap and of the product of their Jacobians.
 fn pair(rows: &RowPair) -> [f64; 2] {
     let x = rows.mean(&[(1.0, &[AC])]);
     [x, x + rows.mean(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[AC, AC])])]
@@ -124,7 +134,7 @@ fn pull(rows: &RowPair) -> f64 {
     rows.mean(&[(1.0, &[z(1, 0), z(1, 0)]), (-1.0, &[zz(2, 0)])])
 }
 
-/// Returns E S and E T of the first row.
+/// Returns E S and E T of the first row: the means of its overlap with itself and of the squared norm of its Jacobian.
 fn single(rows: &RowPair) -> [f64; 2] {
     let s = rows.mean(&[(1.0, &[A2])]);
     [s, s + rows.mean(&[(-2.0, &[A3]), (1.0, &[A2, A2])])]
@@ -184,7 +194,7 @@ impl Averages {
         averages
     }
 
-    /// Computes the expectations of S, T, X and T', and derivatives by finite differences.
+    /// Sets the expectations of S, T, X and T', and all derivatives, by finite differences.
     fn derive(&mut self, rows: &RowPair, w: f64, rho: f64, keys: f64) {
         // With these steps Q stays positive definite.
         let step = (0.3 * (1.0 - rho * rho)).min(0.15);
@@ -228,7 +238,7 @@ impl Averages {
         [self.tt, self.tt_a, self.tt_r, self.tt_aa, self.tt_ac, self.tt_ar, self.tt_rr] = of_two(1);
     }
 
-    /// Computes the averages over one row.
+    /// Sets the averages that depend on one row alone.
     fn of_one(&mut self, rows: &RowPair) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         let h4 = mono(0, 0, H4, 0);
@@ -246,7 +256,7 @@ impl Averages {
         self.along = e(&[(1.0, &[A4]), (-2.0, &[A3, A2]), (1.0, &[A2, A2, A2])]);
     }
 
-    /// Computes the averages over two rows.
+    /// Sets the averages that depend on both rows.
     fn of_two(&mut self, rows: &RowPair, rho: f64) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         let white = |zz: f64, zy: f64| (2.0 * zz - 2.0 * rho * zy) / (1.0 - rho * rho);
@@ -278,7 +288,8 @@ impl Averages {
         self.tt_kurtosis = self.x_kurtosis + of_squares + kurtosis(rows, rho, &[AC, AC]);
     }
 
-    /// Computes the averages that enter E c_bb² and E c_bb c_b'b, with c = x·g the products of signals and gradients.
+    /// Sets the averages that enter E c_bb² and E c_bb c_b'b, where c_ab = x_a·g_b are products of signals and
+    /// gradients.
     fn mixed_products(&mut self, rows: &RowPair) {
         let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
         self.own_z = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(3, 0)])]);

@@ -36,22 +36,24 @@ pub(crate) struct Inputs {
     pub(crate) d_head: f64,
     /// p/(1 − p), if a weight is dropped with the probability p.
     pub(crate) dropped: f64,
-    /// γ = Var ε_bd.
+    /// γ, the variance of ε_bd, the fluctuation of the product of the inputs of two different keys b and d.
     pub(crate) gamma: f64,
-    /// η = Var ε_bb.
+    /// η, the variance of ε_bb, the fluctuation of the squared input of a key b.
     pub(crate) eta: f64,
     /// The variance of the overlaps o_b of keys b with the common part of all tokens.
     pub(crate) common: f64,
-    /// The covariance of o_b with ε_bb.
+    /// The covariance of o_b, the overlap of key b with the common part of all tokens, with ε_bb.
     pub(crate) common_square: f64,
-    /// The variance of the cosine of two single queries' inputs, minus the variance of its average over the sequence.
+    /// The variance of the cosine between the inputs of two queries, minus the variance of the average of all such
+    /// cosines over the sequence.
     pub(crate) pairs: f64,
-    /// The variance of ln |x|² of a single query's input x, minus the variance of ln of its average over the sequence.
+    /// The variance of ln |x|² for the input x of one query, minus the variance of ln of the average of |x|² over the
+    /// sequence.
     pub(crate) squares: f64,
 }
 
-/// Factors on gradients along one path: from |g_a|² (`own_`) and from g_a·g_b (`pair_`) at the output to |g_x|²
-/// (`_own`) and to g_x·g_x' (`_pair`) at the input.
+/// Factors on gradients along one path (queries, keys or values x): from |g_a|² (`own_`) and from g_a·g_b (`pair_`) at
+/// the output to |g_x|² (`_own`) and to g_x·g_x' (`_pair`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     pub(crate) own_own: f64,
@@ -60,23 +62,24 @@ pub(crate) struct Path {
     pub(crate) pair_pair: f64,
 }
 
-/// The moments of the output, and the factors of queries, keys and values.
+/// The second moments of the output of an attention, and the factors on gradients along queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Corrected {
-    /// z_a·z_a and z_a·z_c of the output.
+    /// E z_a·z_a and E z_a·z_c for the outputs z of two tokens a and c.
     pub(crate) output: [f64; 2],
     pub(crate) paths: [Path; 3],
-    /// The contributions of products of two keys to the factors of queries, for |g_x|² and for g_x·g_x'. These products
-    /// have a variance at any correlation of keys.
+    /// Additions to |g_x|² of a query x and to g_x·g_x' of two queries that come from products of two different keys
+    /// (see `Inputs::products_of_keys`).
     pub(crate) of_products: [f64; 2],
 }
 
-/// Covariances of the entries of Q: Var Q_aa, Cov(Q_aa, Q_cc), Cov(Q_aa, Q_ac), Var Q_ac.
+/// Covariances of the entries of Q, the Gram matrix of the queries of tokens a and c: Var Q_aa, Cov(Q_aa, Q_cc),
+/// Cov(Q_aa, Q_ac), Var Q_ac.
 #[derive(Clone, Copy)]
 struct Queries([f64; 4]);
 
 impl Queries {
-    /// The covariances of a Wishart matrix, times its degrees of freedom.
+    /// The covariances of a Wishart matrix of correlation `rho`, times its degrees of freedom.
     fn wishart(rho: f64) -> Self {
         Self([2.0, 2.0 * rho * rho, 2.0 * rho, 1.0 + rho * rho])
     }
@@ -95,16 +98,18 @@ impl Queries {
         own * (a * a2 + c * c2) + both * (a * c2 + c * a2) + with * ((a + c) * r2 + r * (a2 + c2)) + pair * r * r2
     }
 
-    /// Returns ½ ∇∇f:S: the shift of the mean of a function f of two rows by these covariances S. The arguments are the
-    /// second derivatives of f: twice by Q_aa, by Q_aa and Q_cc, by Q_aa and Q_ac, and twice by Q_ac.
+    /// Returns ½ ∇∇f:S, the shift that these covariances S cause in the mean of a function f of Q. f is symmetric in
+    /// tokens a and c. The arguments are the second derivatives of f: twice with respect to Q_aa, to Q_aa and Q_cc, to
+    /// Q_aa and Q_ac, and twice to Q_ac.
     fn bend(self, [aa, ac, ar, rr]: [f64; 4]) -> f64 {
         let Self([own, both, with, pair]) = self;
         aa * own + ac * both + 2.0 * ar * with + 0.5 * rr * pair
     }
 }
 
-/// Covariances of rows of attention weights of one head: of S and X with S, X, T, T' (`_tt`) and Q_ac T' (`_key`). In
-/// names without an underscore the last letter t is T for S and T' for X.
+/// Covariances of S and X of the attention weights of one head with other quantities, in the letters of `averages.rs`.
+/// The first letter of a name is S or X. The rest is the other quantity: S, X, T' (`_tt`), Q_ac T' (`_key`), and for
+/// `t` either T (after S) or T' (after X).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowCovariances {
     pub(crate) ss: f64,
@@ -130,7 +135,7 @@ impl Inputs {
         self.gamma * of.pull_pair_r
     }
 
-    /// Returns the covariances of rows that random scores and the fluctuations of Q cause.
+    /// Returns the covariances of S and X that random scores and the fluctuations of Q cause.
     pub(crate) fn row_covariances(&self, of: &Averages) -> RowCovariances {
         let rho = self.correlation;
         let queries = Queries::wishart(rho).times(self.d_head.recip());
@@ -180,7 +185,7 @@ impl Inputs {
         [d, self.score * d]
     }
 
-    /// Returns the moments and factors at infinite width.
+    /// Returns the second moments of the output and the factors on gradients at infinite width.
     pub(crate) fn bare(&self, of: &Averages) -> Corrected {
         let [d, _] = self.apart();
         let rho = self.correlation;
@@ -188,7 +193,9 @@ impl Inputs {
         self.corrected(output, [of.s, of.x], [of.t, rho * of.tt], [of.t, of.tt], [0.0; 2])
     }
 
-    /// Returns the moments and factors at finite width, with the fluctuations of single queries if `gathered`.
+    /// Returns the second moments of the output and the factors on gradients at finite width. `gathered` is true for
+    /// the factors of keys and values, whose gradients are sums over queries: it includes the fluctuations of single
+    /// queries.
     pub(crate) fn corrected_by(&self, of: &Averages, gathered: bool) -> Corrected {
         let &Self { gamma, eta, common_square, correlation: rho, .. } = self;
         let [d, _] = self.apart();
@@ -255,8 +262,9 @@ impl Inputs {
         Corrected { output, paths, of_products }
     }
 
-    /// Returns n times the part of |g|² at the input that W_Q, W_K and W_V add together, beyond their single paths. The
-    /// first two numbers are for keys and values, per |g_a|² and per g_a·g_b of the output; the third is for queries.
+    /// Returns n times the part of |g|² at the input that W_Q, W_K and W_V cause together, in addition to the sum over
+    /// their single paths. The first two numbers are for keys and values, per |g_a|² and per g_a·g_b of the output; the
+    /// third is for queries.
     pub(crate) fn excess(&self, of: &Averages) -> [f64; 3] {
         let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
         let own = 2.0 * w.sqrt() * of.lean + 2.0 * w * of.t_a;
@@ -264,7 +272,8 @@ impl Inputs {
         [own, pair, score * d * d * (of.u - of.t)]
     }
 
-    /// Returns E c_bb² from |g_a|² and from g_a·g_b, and E c_bb c_b'b likewise, in units of E x² E g² n at the output.
+    /// Returns four contributions, in units of n E x² E g² at the output: to E c_bb² from |g_a|² and from g_a·g_b, then
+    /// to E c_bb c_b'b from each of these two. Here c_ab = x_a·g_b are products of signals and gradients.
     pub(crate) fn products(&self, of: &Averages) -> [f64; 4] {
         let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
         let (root, vr) = (w.sqrt(), score * rho);

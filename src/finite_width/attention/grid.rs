@@ -18,12 +18,15 @@ use crate::mean_field::positions::Positions;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::softmax::cubic_of;
 
-/// The distances between nodes, in ln E s² and in −ln(1 − r).
+/// The distances between nodes of the grid: in ln E s² for the score variance E s², and in −ln(1 − r) for the
+/// correlation r of two tokens.
 const STEPS: [f64; 2] = [0.25, 0.125];
-/// The smallest and the largest ln E s², then the smallest and the largest −ln(1 − r).
+/// The bounds of the grid, smallest and largest: first of ln E s² for the score variance E s², then of −ln(1 − r) for
+/// the correlation r of two tokens.
 const ENDS: [[f64; 2]; 2] = [[-20.0, 12.0], [-0.01, 25.0]];
 
-/// The numbers that decide an attention, apart from units.
+/// The numbers on which an attention depends, apart from units: ln of the score variance, the correlation of two tokens
+/// of the input, the number of keys and the dropout rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GridPoint {
     pub(super) ln_score: f64,
@@ -33,7 +36,8 @@ pub(super) struct GridPoint {
     pub(super) dropout: f64,
 }
 
-/// The indices of a node in ln E s² and in −ln(1 − r), and the bits of the number of keys and of the dropout rate.
+/// A key of `NODES`: the indices of a node in ln E s² and in −ln(1 − r), and the bits of the number of keys and of the
+/// dropout rate.
 type Node = ([i32; 2], [u64; 2]);
 
 static NODES: LazyLock<RwLock<HashMap<Node, Arc<Point>>>> = LazyLock::new(RwLock::default);
@@ -43,7 +47,7 @@ impl GridPoint {
         [self.ln_score, -(1.0 - self.correlation).ln()]
     }
 
-    /// Returns true if the place is inside the grid.
+    /// Returns true if the point is inside the grid.
     pub(super) fn is_inside(&self) -> bool {
         self.on_grid().iter().zip(ENDS).all(|(x, [low, high])| (low..=high).contains(x))
     }
@@ -60,7 +64,7 @@ impl GridPoint {
         })
     }
 
-    /// Returns the attention at this place, interpolated from the nodes around it.
+    /// Returns the attention at this point, interpolated from the nodes around it.
     pub(super) fn interpolated(&self) -> Point {
         let [ln_score, apart] = self.on_grid();
         let [ln_score, apart] = [ln_score / STEPS[0], apart / STEPS[1]];
@@ -76,7 +80,8 @@ impl GridPoint {
         sum
     }
 
-    /// Returns the attention of one head of one feature whose queries, keys and values are its input, of variance 1.
+    /// Computes the attention at this point exactly. It has one head of one feature, and its queries, keys and values
+    /// are all equal to its input of variance 1.
     pub(super) fn exact(&self) -> Point {
         let input = PairMoments::unit(self.correlation);
         let x = ExpansionPoint { x: &input, means: [0.0; 2] };
@@ -90,7 +95,8 @@ impl GridPoint {
     }
 }
 
-/// Returns an attention to `keys` tokens; `None` if a map of queries, keys or values is not supported.
+/// Returns an attention to `keys` tokens near the expansion point `x`, as quadratic functions of the variables; `None`
+/// if a map of queries, keys or values is not supported.
 pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Point> {
     let bodies = [&attention.query, &attention.key, &attention.value];
     if attention.memory.is_none() && bodies.iter().all(|body| multiplies(body)) {
@@ -99,8 +105,9 @@ pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<
     Point::exact(attention, x, keys)
 }
 
-/// Returns an attention whose queries, keys and values are linear maps of one stream. It is the attention on the grid
-/// in other units, or is computed exactly outside the grid. `None` if a map is not supported.
+/// Returns an attention whose queries, keys and values are linear maps of one stream. It is interpolated on the grid
+/// and converted to the units of this attention, or computed exactly outside the grid. `None` if a map is not
+/// supported.
 fn interpolated(attention: &Attention, x: ExpansionPoint<'_>, keys: f64) -> Option<Point> {
     let one = Arc::new(Positions::groups(&[1.0], None));
     let (own, ln_unit) = x.level();

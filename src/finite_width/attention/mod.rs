@@ -35,9 +35,9 @@ pub(crate) struct Factors {
     pair_pair: Quadratic,
     /// The factors at infinite width.
     leading: Path,
-    /// The unit of these factors: their ratio to factors in the units of scores and values.
+    /// The ratio of these factors to those of `gains.rs`, which are in units of scores and values.
     unit: f64,
-    /// The additions of products of two keys to |g_x|² and to g_x·g_x'.
+    /// The additions to |g_x|² and to g_x·g_x' that come from products of two different keys.
     of_products: [f64; 2],
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct Leading {
     pub(crate) paths: [Factors; 3],
 }
 
-/// Gradients of a path at infinite width: cosines at the output of the attention and at queries, keys or values, and ln
-/// of the factor on E |g_a|².
+/// Gradients along one path (queries, keys or values) at infinite width: the cosines of the gradients of two tokens at
+/// both ends of the path, and ln of the factor of the path on E |g_a|².
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtPath {
     pub(crate) cosines: Cosines,
@@ -65,7 +65,8 @@ pub(crate) struct Attending {
     /// are sharp by chance.
     pub(crate) noise: Noise,
     heads: f64,
-    /// (1 − R)/E z² of the output, in units of the values.
+    /// (1 − R)/E z², where R is the correlation of two tokens of the input and E z² is the second moment of the output
+    /// in units of the values.
     apart: f64,
     /// The correlation of two tokens of the output.
     correlation: f64,
@@ -105,7 +106,9 @@ impl Leading {
     }
 }
 
-/// Returns the parameters of an attention's averages, from the covariance `x` of its input.
+/// Returns the parameters of an attention. `score` is the variance of scores, `turned` the share of products of keys
+/// that remains after rotations, `x` the covariance of the variables of the input, and `r` the correlation of two
+/// tokens of the input.
 fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r: f64) -> Inputs {
     /// The largest γ; beyond it an expansion does not hold.
     const LARGEST: f64 = 0.3;
@@ -135,8 +138,8 @@ fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r:
 
 impl Attending {
     /// Computes the terms of finite width. `scores` are the score variance, the number of keys and the share of
-    /// products of keys that rotations leave; `x` is the covariance of the input, `r` and `correlation` are the
-    /// correlations of input and output.
+    /// products of keys that remains after rotations; `x` is the covariance of the variables of the input; `r` and
+    /// `correlation` are the correlations of two tokens at the input and at the output.
     pub(crate) fn new(
         (attention, scores): (&Attention, [f64; 3]),
         mut paths: [Factors; 3],
@@ -164,12 +167,14 @@ impl Attending {
         Self { inputs, averages, paths, noise, heads, apart, correlation, width, stream }
     }
 
-    /// Returns the largest responses of the cosines of keys' and of values' gradients to the overlap of two keys.
+    /// Returns the largest derivatives of two cosines with respect to the overlap of two keys: of the cosine between
+    /// the gradients of the two keys, and of the cosine between the gradients of their values.
     pub(crate) fn largest_slopes(&self) -> [f64; 2] {
         [(1.0 - self.inputs.correlation).recip(), self.inputs.score]
     }
 
-    /// Adds to the map the correlation that rows of similar queries have because they prefer keys that are similar.
+    /// Adds to the map the response of output correlations to input correlations at finite width: rows of similar
+    /// queries are correlated because they prefer similar keys.
     pub(crate) fn correlate_rows(&self, map: &mut Map) {
         let slope = self.apart * self.inputs.row_slope(&self.averages);
         for correlation in [R_AB, R_A, R_B, R] {
@@ -177,8 +182,9 @@ impl Attending {
         }
     }
 
-    /// Returns the gradients at queries, keys and values as functions of the input, from the gradient at the output.
-    /// `responses` are the responses of that gradient to the output.
+    /// Returns the gradients at queries, keys and values as functions of the variables of the input. `output` is the
+    /// gradient at the output, and `gathered` is its average over all tokens. `responses` are the derivatives of H and
+    /// κ of `output` with respect to the variables of the output (see `Conditional::responses`).
     pub(crate) fn split(
         &self,
         [output, gathered]: [&Conditional; 2],
@@ -221,7 +227,8 @@ impl Attending {
     }
 
     /// Returns the gradient at the input, from the gradients along the paths of queries, keys and values. Also returns
-    /// the numbers ρ, α and k of this gradient, and the factors on the levels of a sequence.
+    /// the numbers ρ, α and k of this gradient (see `mixed.rs`), and the matrix that maps |g|² and g_a·g_b of a
+    /// sequence from the output to the input.
     pub(crate) fn join(
         &self,
         (paths, levels): ([&Conditional; 3], [f64; 3]),
@@ -252,7 +259,8 @@ impl Attending {
         (given, mixed, levels)
     }
 
-    /// Returns the factor of the value path on gradients of this cosine if all tokens are gathered.
+    /// Returns the factor of the value path on E |g|², averaged over all tokens, for gradients at the output with this
+    /// cosine between two tokens.
     fn of_value(&self, cosine: f64) -> f64 {
         let value = &self.paths[2];
         value.own_own.value + cosine * value.pair_own.value
@@ -265,15 +273,15 @@ impl Attending {
         [own + cosine * (self.inputs.keys - 1.0) * pair, query]
     }
 
-    /// Returns the share that keys and values of another stream together add to E |g_b|² along values. This part is
-    /// along their input: the gradient of W_V depends on W_K through the weights A_ab, and the gradient of W_K depends
-    /// on W_V through the values in ∂L/∂s_ab.
+    /// Returns the relative addition to E |g_b|² of the value path that keys and values cause together, if both read
+    /// another stream than the queries. This part is along the input of keys and values: the gradient of W_V depends on
+    /// W_K through the weights A_ab, and the gradient of W_K depends on W_V through the values in ∂L/∂s_ab.
     pub(crate) fn shared_by_keys(&self, cosine: f64) -> f64 {
         let of_value = self.of_value(cosine);
         if of_value > 0.0 { self.excess(cosine)[0] / (of_value * self.width) } else { 0.0 }
     }
 
-    /// Returns the matrix from the levels |g|² and g_a·g_b of a sequence at the output to those at the input.
+    /// Returns the matrix that maps the levels |g|² and g_a·g_b of a sequence from the output to the input.
     fn levels(&self, shares: &[f64], paths: [&Conditional; 3], output: &Conditional, cosine: f64) -> Matrix2<f64> {
         let mut levels = Matrix2::zeros();
         for (index, ((share, factors), path)) in shares.iter().zip(&self.paths).zip(paths).enumerate() {
@@ -290,14 +298,15 @@ impl Attending {
     }
 }
 
-/// Returns the ratio of a cosine to its value for exchangeable tokens, from 0 to 1. It is below 1 if not all tokens are
-/// gathered equally.
+/// Returns `cosine` over `exchangeable`, its value for exchangeable tokens, limited to the range from 0 to 1. It is
+/// below 1 if gradients are not summed equally over all tokens.
 fn shrunk(exchangeable: f64, cosine: f64) -> f64 {
     if cosine.abs() < exchangeable.abs() { (cosine / exchangeable).max(0.0) } else { 1.0 }
 }
 
 impl Factors {
-    /// Builds the factors from those at the means and those at infinite width.
+    /// Builds the factors from `here`, the factors at the means of the variables, and `bare`, the factors at infinite
+    /// width.
     fn new(here: [Quadratic; 4], bare: &[Quadratic; 4]) -> Self {
         let [own_own, pair_own, own_pair, pair_pair] = bare.each_ref().map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };
@@ -332,8 +341,9 @@ impl Factors {
         correct(&mut self.pair_pair, bare.pair_pair, by.pair_pair);
     }
 
-    /// Returns the gradient along this path, with the additions `met`. Products of two tokens lose as much as single
-    /// tokens gain, spread over the `others`; with `None` they lose nothing.
+    /// Returns the gradient at queries, keys or values along this path. `met` are additions to the factors, caused by
+    /// the noise of rows. If `others` is the number of other tokens, products of the gradients of two tokens lose in
+    /// total as much as |g|² of single tokens gains; if it is `None`, they lose nothing.
     fn gradient(
         &self,
         stream: usize,

@@ -22,18 +22,19 @@ pub(crate) struct Between<'x> {
     pub(crate) keys: ExpansionPoint<'x>,
 }
 
-/// An attention at one point, as functions of the variables of its input.
+/// An attention near one expansion point: its second moments and its factors on gradients, as quadratic functions of
+/// the variables of its input.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    /// E z² of token a, of token b and of other tokens, then E z z' of a with b, of a with others, of b with others and
-    /// of two others. All are in units of e^`ln_unit`.
+    /// For the output z: E z² of token a, of token b and of other tokens, then E z z' of a with b, of a with others, of
+    /// b with others and of two others. All are in units of e^`ln_unit`.
     products: [Quadratic; VARIABLES],
     pub(super) ln_unit: f64,
     /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x', for queries, keys and values x.
     pub(super) factors: [[Quadratic; 4]; 3],
 }
 
-/// The values of the functions of a [`Point`] where the variables have moved a little.
+/// The values of the functions of a [`Point`] after small changes of the variables.
 #[derive(Clone)]
 struct Values {
     products: [f64; VARIABLES],
@@ -42,7 +43,8 @@ struct Values {
     paths: [Received; 3],
 }
 
-/// |g_x|² of the two tagged tokens, and g_x·g_x' of both, from gradients of 1 at the output.
+/// Gradients at queries, keys or values x, for gradients of 1 at the output: |g_x|² of each of the two tagged tokens,
+/// then their product g_x·g_x'.
 #[derive(Clone, Copy)]
 struct Received {
     /// The response to gradients that are independent between tokens.
@@ -52,7 +54,7 @@ struct Received {
 }
 
 impl Received {
-    /// Exchanges the two tokens.
+    /// Returns the gradients with both tagged tokens exchanged.
     fn mirrored(self) -> Self {
         let Self { independent: [a, b, pair], same: [of_a, of_b, of_pair] } = self;
         Self { independent: [b, a, pair], same: [of_b, of_a, of_pair] }
@@ -65,7 +67,7 @@ impl Received {
     }
 }
 
-/// The points at which an attention is evaluated.
+/// The points at which an attention is evaluated for finite differences.
 struct Places {
     stencil: Stencil,
     /// For each point, the earlier point that it equals if both tagged tokens are exchanged; `None` if it has to be
@@ -86,7 +88,7 @@ static PLACES: LazyLock<Places> = LazyLock::new(|| {
     Places { stencil, exchanged }
 });
 
-/// Returns the signal of the two tagged tokens and all others, with its variables moved.
+/// Returns the signal of the two tagged tokens and of all others, with every variable changed by its entry of `moves`.
 fn tagged(about: ExpansionPoint<'_>, moves: &[f64], positions: &Arc<Positions>) -> Signal {
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (0.5 * moves[level]).exp());
@@ -119,14 +121,16 @@ pub(super) fn chain(body: &[Node], x: &Signal) -> Option<Signal> {
     })
 }
 
-/// The index of the pair of both tagged tokens, among the pairs of three groups.
+/// The index of the pair of both tagged tokens, among the pairs of three groups: each tagged token alone, and all other
+/// tokens.
 const PAIR: usize = 1;
-/// The indices of the pairs of each tagged token with all others.
+/// The indices of the pairs of each tagged token with the other tokens, among the pairs of the three groups.
 const WITH_OTHERS: [usize; 2] = [3, 4];
-/// The index of the pairs of two others.
+/// The index of the pairs of two tokens that are not tagged, among the pairs of the three groups.
 const OTHERS: usize = 5;
 
-/// Returns true if a chain multiplies its input and does nothing else.
+/// Returns true if a chain consists only of linear maps without random bias and of rotations, so that it is linear in
+/// its input.
 pub(super) fn multiplies(body: &[Node]) -> bool {
     body.iter().all(|node| match &node.op {
         Op::Apply(Component::Linear(linear)) => linear.bias.as_ref().is_none_or(|bias| bias.init.variance() <= 0.0),
@@ -185,7 +189,7 @@ impl Point {
         self.products.iter().chain(self.factors.iter().flatten())
     }
 
-    /// Returns the variables of the output, with u less `ln_unit`.
+    /// Returns the variables of the output. The logarithms u_a, u_b and U have `ln_unit` subtracted.
     pub(super) fn variables(&self) -> [Quadratic; VARIABLES] {
         let [a, b, all, ab, a_all, b_all, pair] = &self.products;
         let [ln_a, ln_b, ln_all] = [a, b, all].map(Quadratic::ln);
@@ -214,8 +218,8 @@ impl Point {
         self.numbers_mut().zip(other.numbers()).for_each(|(sum, number)| sum.add(number, factor));
     }
 
-    /// Returns the rule of infinite width for two tagged tokens among all others, with its derivatives; `None` if a map
-    /// is not supported.
+    /// Evaluates the rule of infinite width for two tagged tokens among `keys` tokens, with first and second
+    /// derivatives; `None` if a map of queries, keys or values is not supported.
     pub(super) fn exact(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
         let Places { stencil, exchanged } = &*PLACES;
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));

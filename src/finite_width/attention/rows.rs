@@ -31,8 +31,8 @@ use smallvec::SmallVec;
 
 use crate::quadrature::{density, trapezoidal_nodes};
 
-/// A^i C^j f(z) g(y) of one key, in the notation of the header of this file. `a` and `c` are the powers i and j; `z` and
-/// `y` are the codes of the functions f and g: a power, `H2` or `H4`.
+/// A^i C^j f(z) g(y) of one key, in the notation of the header of this file. `a` and `c` are the powers i and j; `z`
+/// and `y` are the codes of the functions f and g: a power, `H2` or `H4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Monomial {
     a: u8,
@@ -116,7 +116,7 @@ impl ScoreRow {
         values
     }
 
-    /// Returns the expectation of a function at every node of ln t.
+    /// Returns the expectation over z of the function with this power and code, one column per node of ln t.
     fn expectations(&self, function: [u8; 2]) -> DMatrix<f64> {
         let values = self.function(function);
         let at_time =
@@ -160,16 +160,16 @@ fn vanishing(std: f64, keys: f64, scores: &[(f64, f64)]) -> [DMatrix<f64>; 2] {
 /// t of both rows, false if it spans ln t of the first row alone.
 type Cache<K> = RefCell<HashMap<(K, bool), Rc<DMatrix<f64>>>>;
 
-/// Two rows of `keys` weights.
+/// Two rows of attention weights over `keys` keys, with caches of the integrals over them.
 pub(super) struct RowPair {
     keys: f64,
     correlation: f64,
     both: [Rc<ScoreRow>; 2],
     /// The weights of the nodes in x, the common part of the scores of both rows.
     shared: Vec<f64>,
-    /// μ on the grid of both ln t, or of the first row alone.
+    /// μ of every monomial, on the grid of ln t of both rows or of the first row alone.
     grids: Cache<Monomial>,
-    /// M to the power of the number of keys outside the blocks, by the number of blocks.
+    /// M (μ of the monomial 1) to the power of the number of keys outside the blocks, by the number of blocks.
     others: Cache<usize>,
     /// The averages of products of sums that were already computed.
     products: RefCell<HashMap<SmallVec<[Monomial; 5]>, f64>>,
@@ -245,7 +245,7 @@ impl RowPair {
         total * STEP / factorial(a - 1) * of_pair
     }
 
-    /// Returns M^(L − m) on the grid for m = `blocks`.
+    /// Returns M^(L − m) on the grid, where M is μ of the monomial 1, L is the number of keys and m = `blocks`.
     fn others(&self, blocks: usize, is_pair: bool) -> Rc<DMatrix<f64>> {
         if let Some(powers) = self.others.borrow().get(&(blocks, is_pair)) {
             return Rc::clone(powers);
@@ -276,8 +276,8 @@ impl RowPair {
     }
 }
 
-/// Returns the sum of products of entries with the same index. The usual cases of one to three grids are unrolled, so
-/// that compilers vectorise them.
+/// Returns the sum over all entries of the product of `others` and every grid at the same index. The usual cases of one
+/// to three grids are unrolled, so that compilers vectorise them.
 fn summed(others: &DMatrix<f64>, grids: &[Rc<DMatrix<f64>>]) -> f64 {
     let others = others.as_slice();
     let grids: SmallVec<[&[f64]; 6]> = grids.iter().map(|grid| grid.as_slice()).collect();
@@ -293,7 +293,8 @@ fn factorial(n: usize) -> f64 {
     (1..=n).map(|factor| factor as f64).product()
 }
 
-/// Calls `of` with the products in the blocks of every partition of `sums`.
+/// Calls `of` once for every partition of `sums` into blocks, with the product of the monomials in each block. `blocks`
+/// are the blocks so far, to which the monomials of `sums` are added.
 fn partitions(sums: &[Monomial], blocks: &mut Vec<Monomial>, of: &mut impl FnMut(&[Monomial])) {
     let Some((&first, rest)) = sums.split_first() else { return of(blocks) };
     for index in 0..blocks.len() {

@@ -158,8 +158,8 @@ fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
     Ok(blocks)
 }
 
-/// Warns if a token first chooses the best few groups of experts, because predictions ignore this restriction.
-/// `default` holds the number of groups and the number of chosen groups.
+/// Warns if a token may choose experts only from the best few groups of experts, because predictions ignore this
+/// restriction. `default` holds the number of groups and the number of groups that a token may choose from.
 pub(super) fn groups(keys: &Keys, weighting: Weighting, default: [usize; 2]) -> Result<(), ImportError> {
     let groups = keys.size("groups of experts", &["n_group"], default[0])?;
     let kept = keys.size("groups that a token chooses from", &["topk_group"], default[1])?;

@@ -9,7 +9,7 @@ use super::llama::{Defaults, windows};
 use super::{Keys, biases, cap, layer_types};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions, QkNorm};
 
-/// Ministral 3: YaRN, and scores that grow with the position beyond the original context.
+/// Ministral 3: YaRN. Scores that grow with the position beyond the original context are left out, with a warning.
 pub(super) fn ministral(keys: &Keys) -> Result<Architecture, ImportError> {
     let defaults = Defaults {
         kv_heads: Some(8),
@@ -98,7 +98,7 @@ pub(super) fn baichuan(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// nanochat: norms without parameters, also of the embeddings; no gate; narrower outputs of attention.
+/// nanochat: norms without parameters, also on the embeddings; no gate; attention outputs with a smaller std.
 pub(super) fn nanochat(keys: &Keys) -> Result<Architecture, ImportError> {
     let defaults = Defaults { activation: "relu2", gated: false, ..Defaults::new(12, 768, 6, 8192, 50304, 2048) };
     let mut architecture = defaults.read(keys)?;

@@ -65,7 +65,7 @@ impl Names {
             .collect()
     }
 
-    /// Returns every parameter of a stack under its name there, with the biases of LayerNorms if they have any.
+    /// Returns every parameter under its name in the stack, and the biases of LayerNorms if these have biases.
     fn of_the_stack(&self, parameters: &[Parameter]) -> Vec<Held> {
         let under_its_name = |part: Part| {
             let name = part.parameters[0].clone();
@@ -82,7 +82,7 @@ impl Names {
         parameters.iter().filter(is_parameter).flat_map(held).collect()
     }
 
-    /// Returns the number of parameters of the library's class for a network with these parameters; `None` if the
+    /// Returns the number of parameters that the library's class has for a network with these parameters; `None` if the
     /// network is not from the library.
     pub fn count(&self, parameters: &[Parameter]) -> Option<u64> {
         // Heads are counted with the class, in addition to these.

@@ -31,7 +31,7 @@ use crate::mean_field::kernel::Kernel;
 pub(super) struct Everywhere {
     key: CentredKernel,
     value: CentredKernel,
-    /// Σ_b W V_bb.
+    /// Σ_b W V_bb, the mean second moment of a value.
     square: f64,
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Everywhere {
 struct CentredKernel {
     /// The kernel minus its mean over all pairs.
     kernel: Kernel,
-    /// R of this kernel at every node.
+    /// R of this kernel at every node: its mean over the second token.
     rows: Few<f64>,
-    /// P of this kernel.
+    /// P of this kernel: its mean over both tokens.
     mean: f64,
-    /// Σ_b W K_bb − P.
+    /// Σ_b W K_bb − P, the variance of a token about the average.
     trace: f64,
     difference: Option<Difference>,
 }
@@ -60,8 +60,8 @@ impl CentredKernel {
         Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
-    /// Returns C of the kernel of this side and of `weights`. If this side is the keys, `other` is the values, and vice
-    /// versa.
+    /// Returns C(M, N), where M is this kernel, of keys or of values, and N is `weights`. `other` is the kernel of the
+    /// other two: values if this one is of keys, keys if it is of values.
     fn contracted(&self, weights: &Kernel, groups: Option<&GroupCorrection>, other: &Self) -> Kernel {
         let positions = &self.kernel.positions;
         let length = positions.length;
@@ -131,8 +131,9 @@ impl Everywhere {
         (mean, seen, Self { key, value, square })
     }
 
-    /// Returns Wᵀ Γ W, where `gamma` is Γ, plus the contribution of dropout masks. `masked` has Γ_aa of every query,
-    /// times p/(1 − p) for dropout of rate p and times the factor of sharp rows on Σ_b A_ab².
+    /// Returns Wᵀ Γ W, the gradient at values through flat weights, plus the contribution of dropout masks. `gamma` is
+    /// Γ. `masked` has Γ_aa of every query, times p/(1 − p) for dropout of rate p and times the factor of sharp rows on
+    /// Σ_b A_ab².
     pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let positions = &self.value.kernel.positions;
         let length = positions.length;
@@ -142,13 +143,13 @@ impl Everywhere {
         same_ids::with_ids(everywhere, Difference::new(gamma).as_ref())
     }
 
-    /// Returns C(K, Γ∘Q∘σ), from `weights` = Γ∘Q∘σ.
+    /// Returns C(K, Γ∘Q∘σ), the gradient at values through scores, from `weights` = Γ∘Q∘σ.
     pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         self.key.contracted(weights, groups, &self.value)
     }
 
-    /// Returns C(V, Γ∘Q∘τ), from `weights` = Γ∘Q∘τ. `masked` has the value of `weights` at every query times p/(1 − p),
-    /// for dropout of rate p.
+    /// Returns C(V, Γ∘Q∘τ), the gradient at keys, from `weights` = Γ∘Q∘τ. `masked` has the value of `weights` at every
+    /// query times p/(1 − p), for dropout of rate p.
     pub(super) fn at_keys(&self, weights: &Kernel, masked: &[f64], groups: Option<&GroupCorrection>) -> Turned {
         let mut kernel = self.value.contracted(weights, groups, &self.key);
         let length = kernel.positions.length;

@@ -30,14 +30,15 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Repetition;
 use crate::mean_field::softmax::SoftmaxRow;
 
-/// Statistics of the groups of keys.
+/// Statistics of groups of keys; a group has the keys of one id.
 pub(super) struct KeyGroups {
     pub(super) repetition: Arc<Repetition>,
-    /// The mean of δ over the pairs in view, per query: first for keys, then for values.
+    /// The mean of δ over pairs of tokens in view, per query: first of the keys, then of the values. δ is the excess of
+    /// the kernel for two tokens with the same id.
     pub(super) differences: [Few<f64>; 2],
-    /// tr of the values, per query.
+    /// tr of the values, per query: the variance of the values in view about their average.
     pub(super) trace: Few<f64>,
-    /// The parts D° and X°; `None` if ids are given, because kernels then know which ids repeat.
+    /// The parts D° and X° of D and X; `None` if ids are given, because kernels then contain the repeats themselves.
     pub(super) drawn: Option<Drawn>,
 }
 
@@ -48,8 +49,8 @@ pub(super) struct Drawn {
 }
 
 impl KeyGroups {
-    /// Returns the row of a query with `seen` keys in view, with the factors for repeated ids; `row` is the row without
-    /// them.
+    /// Returns the row of a query with factors for repeated ids, from the `row` without them. `score` is v Q_aa,
+    /// `trace` is tr of the keys, and `seen` is the number of keys in view.
     pub(super) fn row(&self, row: SoftmaxRow, node: usize, [score, trace]: [f64; 2], seen: f64) -> SoftmaxRow {
         let [of_keys, of_values] = self.differences.each_ref().map(|of| of[node]);
         // The variance minus the covariance of tokens with different ids.
@@ -63,7 +64,8 @@ impl KeyGroups {
         }
     }
 
-    /// Returns the statistics of keys with given ids, from tr of values; `None` if ids are not given or do not repeat.
+    /// Returns the statistics of keys with given ids. `trace` is tr of the values, per query. `None` if ids are not
+    /// given or do not repeat.
     pub(super) fn given([key, value]: [&Kernel; 2], trace: &Few<f64>) -> Option<Self> {
         let repetition = &key.positions.given.as_ref()?.repetition;
         let each = |of: &Kernel| -> Few<f64> {
@@ -111,18 +113,20 @@ pub(super) fn without_same_ids(kernel: &Kernel) -> Kernel {
     kernel.with(kernel.ln_unit, kernel.own.clone(), kernel.pairs.iter().enumerate().map(pair).collect())
 }
 
-/// The correction of the kernel of gradients of keys, or of values.
+/// The correction for repeated ids of the kernel of gradients at keys, or at values.
 pub(super) struct GroupCorrection<'r> {
     repetition: &'r Repetition,
-    /// e_ac.
+    /// e_ac of the queries a and c: the excess of the factor of a single key over the factor of the common part of
+    /// keys.
     pub(super) excess: Kernel,
     /// The value that Σ_bd M'_bd times all corrections must have: the right side of the second formula in the header.
     target: f64,
 }
 
 impl GroupCorrection<'_> {
-    /// Returns C(M, N) with its correction. `weight` is S and `pairs` is the part of e in pairs, both at the points of
-    /// one class; `own` is the part of e in single keys. The kernels are M and M'.
+    /// Returns C(M, N) plus its correction; `gradient` is C(M, N). `weight` is S and `pairs` is the part of e in pairs,
+    /// both at the points of one class; `own` is the part of e in single keys. The last argument has the kernels M and
+    /// M'.
     pub(super) fn apply(
         &self,
         mut gradient: Kernel,

@@ -13,15 +13,15 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::{Kernel, correlation};
 use crate::mean_field::signal::Signal;
 
-/// Heads with the same view.
+/// Heads whose queries see the same keys.
 pub(super) struct Head {
     /// The share of these heads among all heads of the attention.
     pub(super) share: f64,
     pub(super) seen: Seen,
     back: Back,
-    /// The row of every query.
+    /// The softmax row of every query.
     pub(super) rows: Vec<QueryRow>,
-    /// σ and τ of every pair of queries.
+    /// The factors of sharp rows for every pair of queries: σ on D, then τ on gradients through scores.
     factors: [Few<f64>; 2],
 }
 
@@ -101,8 +101,8 @@ impl Head {
         }
     }
 
-    /// Returns the corrections of the gradients of values and of keys for groups of keys, from Γ∘Q without and with the
-    /// factors σ and τ. `None` if keys have no groups of drawn ids.
+    /// Returns the corrections for repeated ids of the gradients at values and at keys. The last argument has the
+    /// kernels Γ∘Q, Γ∘Q∘σ and Γ∘Q∘τ. `None` if ids are not random.
     fn group_corrections(
         &self,
         query: &Kernel,
@@ -134,7 +134,7 @@ impl Head {
         ])
     }
 
-    /// Returns Γ∘D∘τ, plus the contribution of dropout masks.
+    /// Returns Γ∘D∘τ, the gradient at queries, plus the contribution of dropout masks.
     pub(super) fn at_queries(&self, attention: &Attention, gamma: &Kernel) -> Turned {
         let Self { seen, rows, factors, .. } = self;
         let masked = masked(attention);
@@ -152,7 +152,7 @@ impl Head {
     }
 }
 
-/// Returns E z_a z_c of heads with the same view.
+/// Returns the kernel E z_a z_c of the output of heads with the same view.
 fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&Head, &Mean)) -> Kernel {
     let Head { seen, rows, factors, .. } = head;
     let masked = masked(attention);

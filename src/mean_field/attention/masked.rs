@@ -106,8 +106,8 @@ impl Masked {
     }
 }
 
-/// Returns D at lower points: first with κ(a − c) = 1, as for queries at one position, then with the κ of rotated
-/// queries if there is a rotation.
+/// Returns D at the lower points (pairs of positions of which the second is at most the first): first with κ(a − c) =
+/// 1, as for queries at one position, then with the κ of rotated queries if there is a rotation.
 fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Option<Vec<f64>>) {
     let sums = &operators.sums;
     let positions = &key.side.kernel.positions;
@@ -135,8 +135,8 @@ fn spread(operators: &Operators, key: &Ahead, value: &Ahead) -> (Vec<f64>, Optio
     (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
 }
 
-/// Returns three summands of F₁ at all points (row c, position a): from different tokens, from own parts of values, and
-/// from own parts of keys.
+/// Returns three summands of F₁(a, c) at all points of the chart (node c, second position a): from different tokens,
+/// from own parts of values, and from own parts of keys.
 fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     let sums = &operators.sums;
     let smooth = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
@@ -146,7 +146,8 @@ fn crossed(operators: &Operators, key: &Ahead, value: &Ahead) -> [Vec<f64>; 3] {
     [smooth, of_values, of_keys]
 }
 
-/// Returns X at all points (row a, position c).
+/// Returns X(a, c), the effect of the shift of the mean weights, at all points of the chart (node a, second position
+/// c).
 fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     let chart = &operators.sums.chart;
     let half = 0.5;
@@ -169,7 +170,7 @@ fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     (0..chart.points.len()).map(at).collect()
 }
 
-/// Returns Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
+/// Returns Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points of the chart (node a, second position c).
 fn triple(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
     let chart = &operators.sums.chart;
     let variance = |side: &Ahead| -> Vec<f64> {
@@ -195,13 +196,15 @@ fn triple(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
 }
 
 impl Masked {
-    /// Returns the mean of κ over pairs of keys in view of a query, averaged over queries.
+    /// Returns the mean of κ, the factor of rotations on the product of two keys, over pairs of keys in view of a query
+    /// and over queries.
     pub(super) fn rotation_in_view(&self) -> f64 {
         self.operators.rotation_in_view(&self.key.kernel.positions)
     }
 
-    /// Returns Wᵀ Γ W, where `gamma` is Γ, plus the contribution of dropout masks. `masked` has Γ_aa of every query,
-    /// times p/(1 − p) for dropout of rate p and times the factor of sharp rows on Σ_b A_ab².
+    /// Returns Wᵀ Γ W, the gradient at values through flat weights, plus the contribution of dropout masks. `gamma` is
+    /// Γ. `masked` has Γ_aa of every query, times p/(1 − p) for dropout of rate p and times the factor of sharp rows on
+    /// Σ_b A_ab².
     pub(super) fn gathered(&self, gamma: &Kernel, masked: &[f64]) -> Kernel {
         let operators = &self.operators;
         let pairs = gamma.positions.class_mean(|point| gamma.pairs[point]);
@@ -218,7 +221,7 @@ impl Masked {
         gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, of_class))
     }
 
-    /// Returns C(K, N), where `weights` is N.
+    /// Returns C(K, N), the gradient at values through scores, where `weights` is N = Γ∘Q∘σ.
     pub(super) fn at_values(&self, weights: &Kernel, groups: Option<&GroupCorrection>) -> Kernel {
         let kernel = self.contracted(&self.key, weights, None).behind;
         match groups {
@@ -245,9 +248,9 @@ impl Masked {
         groups.apply(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
-    /// Returns C(V, N), where `weights` is N, and `masked` has N_aa of every query times p/(1 − p), for dropout of rate
-    /// p. If keys are rotated, also returns the kernel before the rotation, with the value `query_total` of Σ_bd K_bd
-    /// C_bd.
+    /// Returns C(V, N), the gradient at keys, where `weights` is N = Γ∘Q∘τ. `masked` has N_aa of every query times p/(1
+    /// − p), for dropout of rate p. If keys are rotated, also returns the kernel before the rotation, for which Σ_bd
+    /// K_bd C_bd equals `query_total`.
     pub(super) fn at_keys(
         &self,
         weights: &Kernel,
@@ -299,7 +302,8 @@ impl Masked {
         to
     }
 
-    /// Returns C(M, N), where M is the kernel of this side; for rotated keys also the kernel before their rotation.
+    /// Returns C(M, N), where M is the kernel of `of` and N is `weights`. With `rotated`, also returns the kernel
+    /// before the rotation of keys.
     fn contracted(&self, of: &Side, weights: &Kernel, rotated: Option<&Rotated>) -> Turned {
         let operators = &self.operators;
         let sums = &operators.sums;

@@ -119,7 +119,8 @@ impl Attended {
         Arc::clone(&self.output)
     }
 
-    /// Returns ln E s² of a score, 1/E ΣA², and 1/ΣA² for equal scores, averaged over queries and heads.
+    /// Returns ln E s² of a score s; 1/E ΣA², the number of keys that a query attends to; and 1/ΣA² for equal scores.
+    /// All three average over queries, and the last two also over heads.
     pub(crate) fn sharpness(&self) -> [f64; 3] {
         let [query, key, _] = &self.parts;
         let positions = &query.kernel.positions;
@@ -143,7 +144,7 @@ impl Attended {
         self.heads.iter().map(|head| head.share * of(head)).sum()
     }
 
-    /// E z²/E v²: the part of a value that is along the output, at most 1.
+    /// Returns E z²/E v² for outputs z and values v, at most 1: the share of E v² that is along the output.
     pub(crate) fn along_output(&self) -> f64 {
         let [of_value, of_output] = [&self.parts[2].kernel, &self.output.kernel]
             .map(|kernel| kernel.positions.sum(|node| kernel.own[node]).ln() + kernel.ln_unit);

@@ -11,41 +11,45 @@ use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Chart, Positions, Sum};
 
-/// The sums of one mask on one chart.
+/// Sums over positions b with the flat attention weights W of one mask, on one chart. Results are at points (t, c): t
+/// is a node and c the second position. Functions of two positions are given at all points, functions of one position
+/// at the nodes.
 #[derive(Debug)]
 pub(crate) struct Sums {
     pub(super) chart: Arc<Chart>,
-    /// W_tt at every node.
+    /// W_tt at every node t: the weight of a query on the key at the same position.
     pub(super) own_weights: Vec<f64>,
-    /// W_bb at the second position b of all points.
+    /// W_bb at the second position b of all points: the weight of a query on the key at the same position.
     pub(super) own_weights_at_second: Vec<f64>,
     /// 1/Σ_b W_tb² at every node: the number of keys in view if all have the same weight.
     pub(super) most: Vec<f64>,
-    /// Σ_b W_cb f(t, b).
+    /// Σ_b W_cb f(t, b) over keys b, at all points (t, c).
     pub(super) forward: Sum,
-    /// Σ_b W_bc f(t, b).
+    /// Σ_b W_bc f(t, b) over queries b, at all points (t, c).
     pub(super) backward: Sum,
-    /// Σ_b W_tb W_cb f(t, b).
+    /// Σ_b W_tb W_cb f(t, b) over keys b, at all points (t, c).
     pub(super) both: Sum,
-    /// Σ_b W_bt W_bc f(t, b).
+    /// Σ_b W_bt W_bc f(t, b) over queries b, at all points (t, c).
     pub(super) both_backward: Sum,
-    /// Σ_b W_cb² f(t, b).
+    /// Σ_b W_cb² f(t, b) over keys b, at all points (t, c).
     pub(super) squares: Sum,
-    /// Σ_b W_tb W_cb f(b). This sum and the next four are of functions of one position.
+    /// Σ_b W_tb W_cb f(b) over keys b, at the lower points (t, c).
     pub(super) own: Sum,
-    /// Σ_b W_bt W_bc f(b).
+    /// Σ_b W_bt W_bc f(b) over queries b, at the lower points (t, c).
     pub(super) own_backward: Sum,
-    /// Σ_b W_tb² W_cb f(b).
+    /// Σ_b W_tb² W_cb f(b) over keys b, at all points (t, c).
     pub(super) cubes: Sum,
-    /// Σ_b W_bt² W_bc f(b).
+    /// Σ_b W_bt² W_bc f(b) over queries b, at all points (t, c).
     pub(super) cubes_backward: Sum,
-    /// Σ_b W_tb f(b).
+    /// Σ_b W_tb f(b) over keys b, at every node t.
     pub(super) average: Sum,
-    /// W_tb at all points, with the limits from both sides where b is t.
+    /// W_tb, the weight of query t on key b, at all points (t, b); the limits from both sides where b is t.
     pub(super) query_weights: Vec<f64>,
-    /// W_bt at all points. The limit from below at b = t is 0 if the positions before t do not see t.
+    /// W_bt, the weight of query b on key t, at all points (t, b). The limit from below at b = t is 0 if the positions
+    /// before t do not see t.
     pub(super) key_weights: Vec<f64>,
-    /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
+    /// Σ_d W_td W_bd/Σ_d W_bd² at the lower points (t, b): the overlap of the weights of queries t and b, relative to
+    /// that of b with itself.
     pub(super) alike: Vec<f64>,
 }
 
@@ -126,7 +130,8 @@ impl Operators {
         })
     }
 
-    /// Returns κ for two queries at a point of any class; 1 without a rotation.
+    /// Returns κ, the factor of the rotation on the product of the two queries at a point of any class; 1 without a
+    /// rotation.
     pub(super) fn rotation(&self, point: usize) -> f64 {
         self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_lower_points[point % rotated.at_lower_points.len()])
     }
@@ -171,8 +176,8 @@ impl Operators {
         added(&self.lower(&self.sums.backward.of(&rows)), &self.sums.own_backward.of(&own))
     }
 
-    /// Returns e_a with Σ_a e_a W_ab² = Σ_ac M_ac W_ab W_cb: each pair of queries is added to the one that sees fewer
-    /// keys.
+    /// Returns a number e_a per query such that Σ_a e_a W_ab² = Σ_ac M_ac W_ab W_cb, where M is the kernel `of`. Each
+    /// pair of queries is counted at the query that sees fewer keys.
     pub(super) fn of_rows(&self, of: &Kernel) -> Vec<f64> {
         let pairs = of.positions.class_mean(|point| of.pairs[point]);
         let sums = self.sums.backward.of(&self.sums.chart.all(&pairs));
@@ -185,17 +190,19 @@ impl Operators {
         of.own.iter().zip(others).map(|(&own, others)| own + others).collect()
     }
 
-    /// Returns 1/Z at both positions of a point.
+    /// Returns 1/Z at both positions of a point: the weight of a query on the key at the same position.
     pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
         [self.sums.own_weights[self.sums.chart.points[place].0], self.sums.own_weights_at_second[place]]
     }
 
-    /// Returns a function of one position at the second position of all points, from its values at the nodes.
+    /// Interpolates a function f of one position: turns its values `own` at the nodes into f(s) for every point, where
+    /// s is the second position of the point.
     pub(super) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         self.sums.chart.at_second(own)
     }
 
-    /// Returns a function of one position at the second position of the lower points, from its values at the nodes.
+    /// Interpolates a function f of one position: turns its values `own` at the nodes into f(s) for every lower point,
+    /// where s is the second position of the point.
     pub(super) fn at_lower_ends(&self, own: &[f64]) -> Vec<f64> {
         self.lower(&self.at_second(own))
     }
@@ -205,20 +212,22 @@ impl Operators {
         self.sums.chart.lower.iter().map(|&place| all[place]).collect()
     }
 
-    /// Selects the limit from below at every node from the values at the lower points.
+    /// Selects the values at the points (t, t) for every node t, as limits from below, from the values at the lower
+    /// points.
     pub(super) fn diagonal(&self, lower: &[f64]) -> Few<f64> {
         self.sums.chart.lower_diagonals().map(|index| lower[index]).collect()
     }
 
-    /// Returns a number for every point of every class of pairs, from the point and its index among the lower points.
+    /// Returns `of` for every point of every class of pairs. The arguments of `of` are the index of the point among the
+    /// points of all classes, and its index among the lower points.
     pub(super) fn of_all_classes(&self, like: &Kernel, of: impl Fn(usize, usize) -> f64) -> Few<f64> {
         let count = self.sums.chart.lower.len();
         (0..like.pairs.len()).map(|point| of(point, point % count)).collect()
     }
 }
 
-/// Returns the weights at all points, 0 where the one position does not see the other; at a node, the limits from below
-/// and above.
+/// Returns `weight` at all points, and 0 at points whose second position is not in view of the first by `sees`. Where
+/// both positions are the same node, the two points have the limits from below and above.
 fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
     let diagonals: Vec<usize> = chart.diagonals().collect();
     let last = chart.length - 1;

@@ -16,7 +16,7 @@ pub(super) struct Pattern {
     mask: Mask,
     /// e^−slope.
     rate: f64,
-    /// Z at every position.
+    /// Z_a, the normalisation of the weights of query a, for every position a.
     pub(super) z: Vec<f64>,
 }
 
@@ -100,17 +100,18 @@ impl Pattern {
         self.mask == Mask::CAUSAL
     }
 
-    /// e^(−slope · distance).
+    /// Returns e^(−slope · distance), the factor on a weight at this distance.
     pub(super) fn decay(&self, distance: usize) -> f64 {
         self.rate.powf(distance as f64)
     }
 
-    /// 1/Σ_b W_ab².
+    /// Returns 1/Σ_b W_ab² of query a: the number of keys in view if all have the same weight.
     pub(super) fn most(&self, a: usize) -> f64 {
         self.z[a].powi(2) / fallen(self.rate * self.rate, a, &self.keys(a))
     }
 
-    /// Σ_d W_td W_bd/Σ_d W_bd², for b up to t.
+    /// Returns Σ_d W_td W_bd/Σ_d W_bd² for b up to t: the overlap of the weights of queries t and b, relative to that
+    /// of b with itself.
     pub(super) fn alike(&self, t: usize, b: usize) -> f64 {
         let common = meet(&self.keys(t), &self.keys(b));
         if common.is_empty() {

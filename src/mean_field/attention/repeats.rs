@@ -28,17 +28,19 @@ use super::side::Ahead;
 use crate::mean_field::few::Few;
 use crate::mean_field::positions::Repetition;
 
-/// The gains from repeated ids: `flat` of P in each class and `spread` of D, both at lower points, and `shift` of X at
-/// all points.
+/// The additions to P, D and X from repeated ids: `flat` to P in each class of pairs and `spread` to D, both at lower
+/// points, and `shift` to X at all points.
 pub(super) struct Repeats {
     pub(super) flat: [Vec<f64>; 2],
     pub(super) spread: Vec<f64>,
     pub(super) shift: Vec<f64>,
-    /// The mean of δ over the pairs in view, per query: first for keys, then for values.
+    /// The mean of δ over pairs of tokens in view, per query: first of the keys, then of the values. δ is the excess of
+    /// the kernel for two tokens with the same id.
     pub(super) differences: [Few<f64>; 2],
 }
 
-/// δ at the lower points, its limit at every node, and R_δ at all points.
+/// The excess δ of a kernel for two tokens with the same id: at the lower points, its limit at every node, and its
+/// weighted sums R_δ at all points.
 struct Difference {
     lower: Vec<f64>,
     limit: Vec<f64>,
@@ -105,7 +107,7 @@ impl Repeats {
     }
 }
 
-/// Returns the gain of X at all points (row a, position c).
+/// Returns the addition to X(a, c) from repeated ids, at all points of the chart (node a, second position c).
 fn shift(
     operators: &Operators,
     [rows, of_rows]: [&[f64]; 2],
@@ -128,7 +130,7 @@ fn shift(
     (0..chart.points.len()).map(at).collect()
 }
 
-/// Returns the gain of P in each class, at lower points.
+/// Returns the addition to P from repeated ids in each class of pairs, at the lower points.
 fn flat(operators: &Operators, difference: &Difference, ids: &Repetition) -> [Vec<f64>; 2] {
     let chart = &operators.sums.chart;
     let [rows, transposed] = [&difference.rows, &chart.transposed(&difference.rows)].map(|all| operators.lower(all));

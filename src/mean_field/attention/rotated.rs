@@ -33,9 +33,9 @@ use crate::mean_field::rotation::{Rotation, Turn};
 /// Sums over keys and queries that are rotated by one rule, through one mask.
 #[derive(Debug)]
 pub(crate) struct RotatedSums {
-    /// Σ_b W_cb κ(t − b) f(t, b).
+    /// Σ_b W_cb κ(t − b) f(t, b) over keys b, at all points (t, c).
     forward: Sum,
-    /// Σ_b W_bc κ(t − b) f(t, b).
+    /// Σ_b W_bc κ(t − b) f(t, b) over queries b, at all points (t, c).
     backward: Sum,
     /// ψ for pairs of queries and for pairs of keys, at all points: Σ κ between the tokens in view of both and the
     /// tokens in view of the first, over its value at a distance of 0.
@@ -65,7 +65,7 @@ pub(crate) struct Rotated {
     pub(super) at_points: Vec<f64>,
     /// κ at the lower points, averaged in the same way.
     pub(super) at_lower_points: Vec<f64>,
-    /// ψ for pairs of queries and for pairs of keys, at all points.
+    /// ψ, the factor of the rotation on own parts, for pairs of queries and for pairs of keys, at all points.
     pub(super) shared: [Vec<f64>; 2],
 }
 
@@ -133,7 +133,7 @@ impl DoubleSums {
     }
 }
 
-/// Returns ψ at all points (row c, position a).
+/// Returns ψ at all points of the chart (node c, second position a).
 fn shared(chart: &Chart, pattern: &Pattern, sums: &DoubleSums, over_keys: bool) -> Vec<f64> {
     let at = |&(node, a): &(usize, usize)| {
         let c = chart.nodes()[node];

@@ -24,7 +24,7 @@ use super::smooth::{Smooth, TraceMoments, share};
 use crate::mean_field::few::Few;
 use crate::mean_field::softmax::SoftmaxRow;
 
-/// The numbers n of equal keys that the rows of queries are like.
+/// The numbers n of equal keys to which the rows of queries are equivalent, for own parts and for smooth parts of keys.
 pub(super) struct Keys {
     /// n of the row of own parts, per query.
     own: Few<f64>,
@@ -35,11 +35,11 @@ pub(super) struct Keys {
 struct SmoothKeys {
     /// n of the row of smooth parts, per query.
     keys: Few<f64>,
-    /// tr_s of every query.
+    /// tr_s of every query: the variance of the smooth parts of the keys in view about their average.
     trace: Few<f64>,
-    /// D_s/D of every query.
+    /// D_s/D of every query: the share of smooth parts in D.
     share: Few<f64>,
-    /// D_s/D at the points of a class of pairs.
+    /// D_s/D, the share of smooth parts in D, at the points of a class of pairs.
     share_of_pairs: Few<f64>,
 }
 
@@ -103,12 +103,12 @@ impl QueryRow {
         self.smooth.as_ref().map_or(own, |smooth| own + (of(&smooth.row) - own) * smooth.share)
     }
 
-    /// σ(1) of the row.
+    /// Returns σ(1), the factor of a sharp row on D for a query with itself.
     pub(super) fn squares(&self) -> f64 {
         self.mixed(|row| row.squares)
     }
 
-    /// τ(1) of the row.
+    /// Returns τ(1), the factor of a sharp row on gradients through scores for a query with itself.
     pub(super) fn passed(&self) -> f64 {
         self.mixed(|row| row.passed)
     }

@@ -30,7 +30,7 @@ pub(super) struct Difference {
     ids: Arc<Repetition>,
     /// δ at the points of a class.
     pairs: Few<f64>,
-    /// R_δ at every node.
+    /// R_δ at every node: the mean of δ over the second token.
     rows: Few<f64>,
 }
 
@@ -50,7 +50,7 @@ impl Difference {
         positions.sum(|node| rows[node]) / (positions.length - 1.0)
     }
 
-    /// Returns the gain of P at the points of each class.
+    /// Returns the addition to P from repeated ids, at the points of each class of pairs.
     fn of_mean(&self) -> Few<f64> {
         let Self { positions, ids, pairs, rows } = self;
         let share = 2.0 / positions.length;
@@ -65,7 +65,7 @@ impl Difference {
             .collect()
     }
 
-    /// Returns the covariance of P with P of `other`, a kernel of the same tokens.
+    /// Returns the covariance, over random ids, of P of this kernel with P of `other`, a kernel of the same tokens.
     fn of_both_means(&self, other: &Self) -> f64 {
         let Self { positions, ids, rows, .. } = self;
         let length = positions.length;
@@ -81,7 +81,7 @@ impl Difference {
         positions.sum(|node| squares[node] * first + means[node] * second) / length
     }
 
-    /// Returns the mean over b of the covariance of R(b) with R(b) of `other`.
+    /// Returns the covariance, over random ids, of R(b) of this kernel with R(b) of `other`, averaged over b.
     fn of_both_rows(&self, other: &Self) -> f64 {
         let Self { positions, ids, rows, pairs } = self;
         let length = positions.length;
@@ -113,7 +113,8 @@ pub(super) fn groups(
     (groups, [of_rows, of_means])
 }
 
-/// Adds the gain of P in each class of pairs to a kernel, if `difference` belongs to the same tokens as the kernel.
+/// Adds the effect of repeated ids on P to a kernel, in each class of pairs, if `difference` belongs to the same tokens
+/// as the kernel.
 pub(super) fn with_ids(mut kernel: Kernel, difference: Option<&Difference>) -> Kernel {
     if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
         kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);

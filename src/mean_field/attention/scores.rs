@@ -20,7 +20,7 @@ use crate::mean_field::rotation::Rotation;
 use crate::mean_field::signal::Signal;
 use crate::quadrature::gaussian_nodes;
 
-/// The scores of an attention.
+/// The variance of the scores of an attention, and the slope of their cap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scores {
     /// v, which is Var s over E q² E k². It multiplies kernels, whose `ln_unit` contains the units of queries and keys.

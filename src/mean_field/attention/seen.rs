@@ -8,31 +8,32 @@ use super::row::{Keys, QueryRow};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// Averages of values over the mean row.
+/// Averages of values with the mean attention weights.
 pub(super) struct Mean {
-    /// P.
+    /// P, the kernel of the averages of values with flat weights.
     pub(super) flat: Kernel,
-    /// X_ac and X_ca, in this order; the value of a query with itself is X_aa in both.
+    /// X_ac, then X_ca: the effect of the shift of the mean weights of the first query of a pair, then of the second.
+    /// For a query with itself both have the value X_aa.
     pub(super) shift: [Kernel; 2],
 }
 
 /// Statistics of the keys and values in view of queries.
 pub(super) struct Seen {
-    /// D.
+    /// D, the contribution of scores to E z_a z_c per v Q_ac, to first order.
     pub(super) spread: Turned,
     pub(super) keys: Keys,
-    /// tr of every query.
+    /// tr of every query: the variance of the keys in view about their average.
     pub(super) trace: Few<f64>,
-    /// Σ_b W V_bb of every query.
+    /// Σ_b W_ab V_bb of every query a: the mean second moment of the values in view.
     pub(super) square: Few<f64>,
-    /// Σ_b W² of every query.
+    /// Σ_b W_ab² of every query a, for flat weights W.
     pub(super) single: Few<f64>,
-    /// Σ_b W_ab W_cb at the points of a class of pairs.
+    /// Σ_b W_ab W_cb of two queries a and c, for flat weights W, at the points of a class of pairs.
     pub(super) shared: Few<f64>,
     pub(super) groups: Option<KeyGroups>,
 }
 
-/// The kernel of a signal after its rotation, and before the rotation if there is one.
+/// The kernel of a signal or gradient after its rotation (`behind`), and before the rotation if there is one.
 pub(super) struct Turned {
     pub(super) behind: Kernel,
     pub(super) before: Option<Kernel>,

@@ -22,17 +22,17 @@ pub(super) struct Side {
     pub(super) is_key: bool,
 }
 
-/// A side with the sums that only the forward pass needs.
+/// Keys or values, with the sums that only the forward pass needs.
 pub(super) struct Ahead {
     pub(super) side: Side,
     pub(super) own_at_second: Vec<f64>,
-    /// R transposed.
+    /// R at all points, with both positions exchanged.
     pub(super) transposed: Vec<f64>,
     /// The part of P from pairs of different tokens, at lower points.
     pub(super) smooth: Vec<f64>,
     /// The part of P from the own parts of tokens, at lower points, without the factor κ of rotations.
     pub(super) own_sums: Vec<f64>,
-    /// tr of every query.
+    /// tr of every query: the variance of the keys, or values, in view about their average.
     pub(super) trace: Few<f64>,
 }
 

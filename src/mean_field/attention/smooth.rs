@@ -10,14 +10,16 @@ use super::side::Ahead;
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
 
-/// tr tr' and D of every query.
+/// tr tr' (`traces`) and D (`spread`) of every query, where tr and tr' are the variances of the keys and of the values
+/// in view about their averages.
 pub(super) struct TraceMoments {
     pub(super) traces: Few<f64>,
     pub(super) spread: Few<f64>,
 }
 
 impl TraceMoments {
-    /// Returns 1 + tr tr'/D of every query, between 1 and `most`, or `most` if D or tr tr' is not positive.
+    /// Returns 1 + tr tr'/D of every query, the equivalent number of equal keys. It is between 1 and `most`, or `most`
+    /// if D or tr tr' is not positive.
     pub(super) fn keys(&self, most: &[f64]) -> Few<f64> {
         let keys = |((&traces, &spread), &most): ((&f64, &f64), &f64)| {
             if most < 1.5 || spread <= 0.0 || traces <= 0.0 {
@@ -32,9 +34,9 @@ impl TraceMoments {
 /// Statistics of the smooth parts in view of queries.
 pub(super) struct Smooth {
     pub(super) moments: TraceMoments,
-    /// tr_s of every query.
+    /// tr_s of every query: the variance of the smooth parts of the keys in view about their average.
     pub(super) trace: Few<f64>,
-    /// D_s/D at the points of a class of pairs.
+    /// D_s/D, the share of smooth parts in D, at the points of a class of pairs.
     pub(super) shares: Few<f64>,
 }
 

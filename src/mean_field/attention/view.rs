@@ -15,7 +15,7 @@ pub(crate) enum View {
     Masked(Operators),
 }
 
-/// The state that the backward pass needs.
+/// The state of the forward pass that the backward pass of heads with this view needs.
 pub(super) enum Back {
     Everywhere(Box<Everywhere>),
     Masked(Box<Masked>),

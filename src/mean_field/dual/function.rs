@@ -128,13 +128,14 @@ pub(crate) fn homogeneous(activation: Activation) -> Option<Degrees> {
     }
 }
 
-/// Returns the degrees for s → 0.
+/// Returns the degrees of an activation in the limit of small scales, s → 0.
 pub(crate) fn small_degrees(activation: Activation) -> Degrees {
     let constant = value_and_derivative(activation, 0.0).0.abs() > 0.0;
     Degrees { value: if constant { 0.0 } else { 1.0 }, derivative: 0.0 }
 }
 
-/// Returns the degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
+/// Returns the degrees of an activation in the limit of large scales, s → ∞. A bounded φ has a slope only where |x| ≲
+/// 1, a share 1/s of the arguments.
 pub(crate) fn large_degrees(activation: Activation) -> Degrees {
     match activation {
         Activation::Tanh | Activation::Erf | Activation::Sigmoid | Activation::Relu6 => {

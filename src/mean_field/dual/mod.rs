@@ -48,8 +48,8 @@ impl Dual {
     }
 
     /// Returns the unit of E x² for table look-ups, and ln of the factors by which φ² and φ'² from the table are
-    /// multiplied. The factors are powers of the scale of x: beyond the scales of the tables, and everywhere if φ is
-    /// homogeneous.
+    /// multiplied. The factors are 1 inside the range of the table and powers of the scale of x beyond it. For
+    /// homogeneous φ they are powers at every scale.
     fn units(&self, ln_unit: f64) -> (f64, [f64; 2]) {
         const ENDS: [f64; 2] = [-60.0, 40.0];
         let inside = ln_unit.clamp(ENDS[0], ENDS[1]);
@@ -80,8 +80,8 @@ impl Dual {
         ]
     }
 
-    /// Returns the expectation of a function `of` both tokens at all points, where `variances` are those of x at the
-    /// nodes, and products of x are in units of `unit`.
+    /// Returns the expectation of `of`, a function of x at two tokens, at all points. `variances` are the variances of
+    /// x at the nodes; products of x are in units of `unit`.
     fn pairs(&self, x: &Kernel, variances: &[f64], unit: f64, of: Of) -> Few<f64> {
         let activation = self.0.activation;
         if homogeneous(activation).is_none() && (matches!(of, Of::Slopes) || !is_closed(activation)) {
@@ -100,8 +100,8 @@ impl Dual {
         })
     }
 
-    /// Returns the expectation of a function `of` both tokens of a signal, whose entries are Gaussian or the direction
-    /// of Gaussian vectors.
+    /// Returns the kernel of the expectations of `of`, a function of a signal at two tokens. The entries of the signal
+    /// are Gaussian, or form the direction of a Gaussian vector.
     ///
     /// Let f(v) be the expectation for directions and F(v) the one for Gaussian entries, at the variance v. A Gaussian
     /// vector has the additional length √(χ²/m) of m degrees of freedom: F(v) = E f(v χ²/m). Hence f = F − v²
@@ -129,7 +129,7 @@ impl Dual {
         Some(points.map(|((&at, below), above)| without_length([below, at, above], degrees)).collect())
     }
 
-    /// Returns the expectation of a function `of` both tokens for Gaussian entries, as a kernel.
+    /// Returns the kernel of the expectations of `of`, a function of Gaussian entries at two tokens.
     fn kernel(&self, x: &Kernel, of: Of) -> Kernel {
         let (unit, [ln_values, ln_derivatives]) = self.units(x.ln_unit);
         let variances: Few<f64> = x.own.iter().map(|&own| own * unit).collect();
@@ -168,8 +168,7 @@ impl Dual {
 const APART: f64 = 0.25;
 const SIDES: [f64; 2] = [1.0 - APART, 1.0 + APART];
 
-/// Returns f from F below, at and above a variance: F without the fluctuations of a length with these degrees of
-/// freedom.
+/// Returns f(v) of `of_signal` from F below, at and above the variance v, for a length with these degrees of freedom.
 fn without_length([below, at, above]: [f64; 3], degrees: f64) -> f64 {
     at - (below - at * 2.0 + above) * (APART * APART * degrees).recip()
 }

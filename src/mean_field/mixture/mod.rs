@@ -86,22 +86,22 @@ impl Routing {
     }
 }
 
-/// Interpolates `values`, which are at equidistant angles arccos ρ, at the `correlation` ρ.
+/// Interpolates a function of ρ at ρ = `correlation`. `values` has the function at equidistant angles arccos ρ.
 fn at(values: &[f64], correlation: f64) -> f64 {
     let place = (-correlation.clamp(-1.0, 1.0).asin() + FRAC_PI_2) * (INTERVALS as f64 / PI);
     let below = (place as usize).min(INTERVALS - 1);
     (place - below as f64) * (values[below + 1] - values[below]) + values[below]
 }
 
-/// Returns a kernel times a function of the correlation of the tokens of `x`; `values` has the function at equidistant
-/// angles.
+/// Returns `kernel` times a function of the correlation ρ of two tokens of `x`. `values` has the function at
+/// equidistant angles arccos ρ.
 fn times(kernel: &Kernel, x: &Kernel, values: &[f64]) -> Kernel {
     let own = kernel.own.iter().map(|&own| own * values[0]).collect();
     let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, ends, product| at(values, correlation(ends, product))));
     kernel.with(kernel.ln_unit, own, pairs.map(|(&pair, factor)| pair * factor).collect())
 }
 
-/// Returns the output, from the router's input `x` and the output `expert` of one expert that represents all.
+/// Returns the output, from the router's input `x` and the output `expert` of one expert that represents all experts.
 pub(crate) fn merge(mixture: &Mixture, routing: &Routing, x: &Signal, expert: &Signal) -> Signal {
     let kernel = times(&expert.kernel, &x.kernel, &routing.overlaps).scaled(mixture.scale * mixture.scale);
     Signal::centred(expert.width, kernel)
@@ -121,7 +121,8 @@ pub(crate) fn split(
     [scores, experts].map(Gradient::independent)
 }
 
-/// A mixture as a fan of two parts: the input of the router, and the expert that represents all.
+/// A mixture as a component with two inputs: the input of the router, and the output of one expert that represents all
+/// experts.
 pub(crate) struct Routed<'m>(pub(crate) &'m Mixture, pub(crate) &'m Routing);
 
 impl MeanFieldFan for Routed<'_> {

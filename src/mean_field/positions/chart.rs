@@ -28,7 +28,8 @@ use super::grading::Grading;
 use super::line::{Line, Measure, runs};
 use super::row::NodeRow;
 
-/// A chart of a sequence: the nodes, and a row of points for every node.
+/// A chart of a sequence: a few of its positions, the nodes, and for every node a row of points, which are pairs of the
+/// node with a second position.
 #[derive(Debug)]
 pub(crate) struct Chart {
     /// The number of positions of the sequence.
@@ -39,13 +40,16 @@ pub(crate) struct Chart {
     pub(super) rows: Vec<NodeRow>,
     /// All points, row after row: the index of the row and the second position of each.
     pub(crate) points: Vec<(usize, usize)>,
-    /// The places, among all points, of the points below their node, including the node itself.
+    /// The lower points, as indices in `points`: the points whose second position is below their node or is the node
+    /// itself.
     pub(crate) lower: Vec<usize>,
-    /// For each position, the weights that give a function of one position there from its values at the nodes.
+    /// Interpolation weights for each position: they turn the values of a function at the nodes into its value at this
+    /// position.
     pub(super) at: Vec<Stencil>,
-    /// Weights for a symmetric function at all points, from its values at the lower ones.
+    /// Interpolation weights, one row per point: they turn the values of a symmetric function at the lower points into
+    /// its value at this point.
     pub(super) full: Sparse,
-    /// Weights for f(s, t) at every point, from f(t, s).
+    /// Interpolation weights, one row per point (t, s): they turn the values of f at all points into f(s, t).
     pub(super) transposition: Sparse,
 }
 
@@ -107,7 +111,7 @@ impl Chart {
         self.lower.iter().map(|&place| (self.nodes()[self.points[place].0], self.points[place].1))
     }
 
-    /// Returns the weights that give f(a, b) from the values of f at all points.
+    /// Returns the interpolation weights that turn the values of f at all points into f(a, b).
     pub(super) fn found(&self, a: usize, b: usize) -> Entries {
         let (below, distance) = (b <= a, a.abs_diff(b));
         let is_near = distance == 0 || 2 * distance < (a + 1).min(self.length - a);
@@ -142,7 +146,7 @@ impl Chart {
         }))
     }
 
-    /// The weights for the values at all points, from the values at the lower ones.
+    /// Builds `full`, the interpolation weights for all points from the lower points.
     fn completed(&self) -> Sparse {
         let mut place_among_lower = vec![u32::MAX; self.points.len()];
         self.lower.iter().enumerate().for_each(|(index, &place)| place_among_lower[place] = index as u32);
@@ -158,12 +162,13 @@ impl Chart {
         }))
     }
 
-    /// The place among all points of the limit from below at every node; the limit from above is the next.
+    /// For every node t, the index in `points` of the point (t, t) as the limit from below; the limit from above has
+    /// the next index.
     pub(crate) fn diagonals(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(NodeRow::diagonal)
     }
 
-    /// The index among the lower points of the limit from below at every node.
+    /// For every node t, the index among the lower points of the point (t, t), which is the limit from below.
     pub(crate) fn lower_diagonals(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().scan(0, |before, row| {
             *before += row.below.positions.len();
@@ -171,7 +176,8 @@ impl Chart {
         })
     }
 
-    /// Returns a function of one position at the second position of all points, from its values at the nodes.
+    /// Interpolates a function f of one position: turns its values `own` at the nodes into f(s) for every point, where
+    /// s is the second position of the point.
     pub(crate) fn at_second(&self, own: &[f64]) -> Vec<f64> {
         let at = |&(_, position): &(usize, usize)| {
             let Stencil { start, weights } = self.at[position];
@@ -218,7 +224,8 @@ impl Chart {
         tokens
     }
 
-    /// The weights of Σ_b f(t, b) over the positions b other than t, for every node t, from f at the lower points.
+    /// Builds a matrix with one row per node t: it turns the values of a symmetric function f at the lower points into
+    /// Σ_b f(t, b) over the positions b other than t.
     pub(super) fn row_sums(&self) -> Sparse {
         Sparse::new(self.rows.iter().map(|row| {
             let start = row.places().start;
@@ -251,8 +258,8 @@ impl Chart {
         pairs
     }
 
-    /// The weights that give a function of one position at the second position of every lower point, from its values at
-    /// the nodes.
+    /// Interpolation weights, one row per lower point: they turn the values of a function f of one position at the
+    /// nodes into f(s), where s is the second position of the point.
     pub(super) fn seconds(&self) -> Sparse {
         Sparse::new(self.lower.iter().map(|&place| {
             let Stencil { start, weights } = self.at[self.points[place].1];

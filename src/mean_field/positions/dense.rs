@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::line::Run;
 use super::list::{FALL, List, NOTHING, Spec};
 
-/// The sums over one list.
+/// Sums over the points of one list, as a matrix of weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Dense {
-    /// The range of the list among all points.
+    /// The range of the points of the list among all points.
     inputs: Range<usize>,
     /// The weights of all inputs, for one output after the other.
     weights: Vec<f64>,

@@ -21,11 +21,13 @@ use super::row::NodeRow;
 pub(crate) struct Grid {
     /// The number of tokens that every column represents.
     tokens: Vec<f64>,
-    /// The column of every node.
+    /// The index of the column at the position of each node.
     nodes: Vec<usize>,
-    /// Weights for a function of two positions at every node and column, row by row, from its values at points.
+    /// Interpolation weights, one row per pair of a node and a column, node by node: they turn the values of a
+    /// symmetric function at the points into its value at this pair.
     values: Sparse,
-    /// Weights for a function of one position at every column, from its values at nodes.
+    /// Interpolation weights, one row per column: they turn the values of a function of one position at the nodes into
+    /// its value at this column.
     interpolation: Sparse,
 }
 
@@ -101,7 +103,7 @@ impl Grid {
     }
 }
 
-/// The index of the point of two groups.
+/// Returns the index of the point that is the pair of the groups `a` and `b`.
 pub(super) fn point(a: usize, b: usize) -> u32 {
     (a.max(b) * (a.max(b) + 1) / 2 + a.min(b)) as u32
 }

@@ -10,7 +10,7 @@ use super::{Positions, Repetition, classes};
 use crate::mean_field::few::Few;
 
 impl Positions {
-    /// Groups with these numbers of tokens; `repetition` is the law of the ids, if tokens have ids.
+    /// Groups with these numbers of tokens; `repetition` is the distribution of the ids, if tokens have ids.
     pub(crate) fn groups(tokens: &[f64], repetition: Option<Arc<Repetition>>) -> Self {
         let (mut first, mut second, mut pairs) = (Few::new(), Vec::new(), Few::new());
         for (a, &of_a) in tokens.iter().enumerate() {

@@ -13,7 +13,7 @@ use super::{Chart, Grading, Positions, Repetition};
 /// Length up to which all positions of a sequence are followed in any case.
 const SHORT: usize = 48;
 
-/// Everything that positions depend on.
+/// The properties of a stream that decide which positions are followed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
     length: usize,
@@ -32,7 +32,7 @@ pub(crate) struct ChartShape {
     windows: Vec<usize>,
 }
 
-/// The ids of tokens.
+/// The ids of tokens: none, drawn from a power law, or given for every position.
 #[derive(Clone, Debug, PartialEq)]
 enum Repeats {
     None,
@@ -41,9 +41,9 @@ enum Repeats {
 }
 
 impl Layout {
-    /// Returns the layout of a stream at its source: one group if all tokens are exchangeable, two groups if a
-    /// `segment` has this share of the tokens, otherwise a chart. The chart has all positions if there is no `grading`,
-    /// if `ids` are given or if there are segments.
+    /// Returns the layout of a stream at its source: one group if all tokens are exchangeable, two groups if there are
+    /// two segments, otherwise a chart. `segment` is the share of the tokens in the first of two segments. The chart
+    /// has all positions if there is no `grading`, if `ids` are given or if there are segments.
     pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         let boundary = segment.map(|share| first_segment(stream.seq_len as f64, share));
         if let Some(ids) = ids {

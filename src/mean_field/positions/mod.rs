@@ -37,7 +37,8 @@ pub(crate) use self::sum::Sum;
 pub(crate) use self::taps::Taps;
 use super::few::Few;
 
-/// The nodes, points and classes of a sequence.
+/// The positions of a sequence that are followed (nodes), the pairs of positions that are followed (points), and the
+/// classes of pairs.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
     /// The chart of the positions if these differ; `None` for groups of exchangeable tokens.
@@ -48,16 +49,17 @@ pub(crate) struct Positions {
     pub(crate) tokens: Few<f64>,
     /// The node at the first position of each point.
     pub(crate) first: Few<u32>,
-    /// The weights that give a function of one position at the second position of each point, from its values at the
-    /// nodes.
+    /// Interpolation weights, one row per point: they turn the values of a function f of one position at the nodes into
+    /// f(s), where s is the second position of the point.
     second: Sparse,
     /// The number of ordered pairs of tokens that each point represents.
     pub(crate) pairs: Few<f64>,
-    /// Weights of Σ_b f(a, b) over the tokens b other than a, for every node a, from f at all points of one class.
+    /// A matrix with one row per node a: it turns the values of f at all points of one class into Σ_b f(a, b) over the
+    /// tokens b other than a.
     row_sums: Sparse,
     /// The share of each class among all pairs: different ids, and the same id.
     pub(crate) classes: Few<f64>,
-    /// The law of repeated ids, if ids are drawn.
+    /// The distribution of repeated ids; `None` if ids are not random.
     pub(crate) repetition: Option<Arc<Repetition>>,
     /// The ids of all positions, if they are given; then there is one class.
     pub(crate) given: Option<Given>,
@@ -75,7 +77,7 @@ pub(crate) struct Given {
 }
 
 impl Positions {
-    /// All positions of a chart; `repetition` is the law of the ids, if tokens have ids.
+    /// All positions of a chart; `repetition` is the distribution of the ids, if they are random.
     pub(crate) fn on(chart: impl Into<Arc<Chart>>, repetition: Option<Arc<Repetition>>) -> Self {
         let chart = chart.into();
         let row_sums = chart.row_sums();

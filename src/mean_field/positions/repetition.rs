@@ -11,7 +11,7 @@ use statrs::distribution::{Binomial, Discrete, Hypergeometric};
 /// Numbers N of ids, each with the number m of tokens per id.
 pub(crate) type Counts = Vec<(f64, f64)>;
 
-/// The law of ids and the probabilities π₂ and π₃ that two and that three tokens have the same id.
+/// The distribution of ids, and the probabilities π₂ and π₃ that two and that three tokens have the same id.
 #[derive(Clone, Debug)]
 pub(crate) struct Repetition {
     law: Law,
@@ -29,7 +29,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// The shares if pairs with the same id are not a class.
+    /// The shares if pairs with the same id do not form a class of their own.
     pub(crate) const NONE: Self = Self { pair: 0.0, triple: 0.0 };
 
     /// The share of every class of pairs: different ids, and the same id.
@@ -57,7 +57,7 @@ impl Repetition {
         Self { law: Law::Power(law), pair, triple, ranks: OnceLock::new() }
     }
 
-    /// Counts given ids.
+    /// Counts how often each of the given ids occurs.
     pub(crate) fn given(ids: &[u32]) -> Self {
         let mut tokens: BTreeMap<u32, usize> = BTreeMap::new();
         for &id in ids {
@@ -77,7 +77,7 @@ impl Repetition {
         Self { law: Law::Given(counts, ids.len()), pair, triple, ranks: OnceLock::new() }
     }
 
-    /// Returns a key that identifies the law.
+    /// Returns a key that identifies the distribution of ids.
     pub(crate) fn law(&self) -> [u64; 2] {
         match &self.law {
             Law::Power(law) => [law.vocab_size as u64, law.exponent.to_bits()],
@@ -104,7 +104,7 @@ impl Repetition {
         self.excess() - self.covariance()
     }
 
-    /// π₂.
+    /// π₂, the probability that two tokens have the same id.
     pub(crate) fn same(&self) -> f64 {
         self.pair
     }

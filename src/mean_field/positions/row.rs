@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::cubic::Stencil;
 use super::line::{Line, Measure};
 
-/// A node with its points.
+/// A node with its points, whose second positions are below and above the node. The node itself is on both sides.
 #[derive(Debug)]
 pub(super) struct NodeRow {
     pub(super) node: usize,
@@ -15,8 +15,8 @@ pub(super) struct NodeRow {
 }
 
 impl NodeRow {
-    /// Builds the row of `node`, with places from `start`. The points are at these `distances` from the node and from
-    /// both ends of the sequence, and where windows begin and end.
+    /// Builds the row of `node`; `start` is the index of its first point among all points. The points are at these
+    /// `distances` from the node and from both ends of the sequence, and where windows begin and end.
     pub(super) fn new(
         node: usize,
         start: usize,
@@ -51,7 +51,8 @@ impl NodeRow {
         self.below.start..self.above.start + self.above.positions.len()
     }
 
-    /// The place among all points of the limit from below at the node; the limit from above is the next.
+    /// The index, among all points, of the node itself as the limit from below; the limit from above has the next
+    /// index.
     pub(super) fn diagonal(&self) -> usize {
         self.above.start - 1
     }

@@ -26,24 +26,24 @@ impl Positions {
         Self { given, boundary, ..Self::on(chart.resampled(chart.length + 1), self.repetition.clone()) }
     }
 
-    /// Returns a function of one position at the nodes of `others`, which has another token before these; it is 0 at
-    /// this token.
+    /// Converts a function of one position to the nodes of `others`, the positions with one more token before all
+    /// others. The function is 0 at this token.
     pub(crate) fn own_behind(&self, others: &Self, own: &[f64]) -> Few<f64> {
         self.own_at(others, own, |at| at.checked_sub(1))
     }
 
-    /// Returns a function of two positions at the points of `others`, which has another token before these; it is 0 at
-    /// pairs with this token.
+    /// Converts a function of two positions to the points of `others`, the positions with one more token before all
+    /// others. The function is 0 at pairs with this token.
     pub(crate) fn pairs_behind(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| at.checked_sub(1))
     }
 
-    /// Returns a function of one position at the nodes of `others`, which lacks the first of these tokens.
+    /// Converts a function of one position to the nodes of `others`, the positions without the first token.
     pub(crate) fn own_without_first(&self, others: &Self, own: &[f64]) -> Few<f64> {
         self.own_at(others, own, |at| Some(at + 1))
     }
 
-    /// Returns a function of two positions at the points of `others`, which lacks the first of these tokens.
+    /// Converts a function of two positions to the points of `others`, the positions without the first token.
     pub(crate) fn pairs_without_first(&self, others: &Self, pairs: &[f64]) -> Few<f64> {
         self.pairs_at(others, pairs, |at| Some(at + 1))
     }

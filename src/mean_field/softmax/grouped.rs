@@ -35,8 +35,8 @@ const NOTHING: f64 = -45.0;
 /// Half-width of the integration over common scores, in standard deviations.
 const REACH: f64 = 7.0;
 
-/// Overlaps of a row of groups. In a pair of numbers, the first is for keys with the likeness ζ, the second for single
-/// keys.
+/// Overlaps of a row whose keys form groups, as in the header. In a pair of numbers, the first is for keys that have
+/// the correlation ζ within a group, the second for single keys.
 pub(super) struct Overlaps {
     pub(super) squares: [f64; 2],
     pub(super) mean: f64,
@@ -66,7 +66,7 @@ impl Flat {
     }
 }
 
-/// Returns the overlaps of groups at score variance `w`.
+/// Returns the overlaps of groups at score variance `w`; `likeness` is ζ, the correlation of two keys of one group.
 pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
     let length: f64 = groups.iter().map(|(ids, tokens)| ids * tokens).sum();
     let (std, common) = (w.sqrt(), (w * likeness).sqrt());
@@ -123,13 +123,13 @@ impl Given {
 /// Expectations of one group at one t.
 struct Group {
     ln: f64,
-    /// E G_1.
+    /// E G_1, where G_1 is the sum of the weights of the keys.
     first: f64,
-    /// E G_1².
+    /// E G_1², where G_1 is the sum of the weights of the keys.
     all: f64,
-    /// E G_2.
+    /// E G_2, where G_2 is the sum of the squared weights of the keys.
     keys: f64,
-    /// E H.
+    /// E H, where H is the part of AᵀKA from the group.
     both: f64,
     /// E Σ_b A_b (KA)_b² and E Σ_b A_b² (KA)_b.
     rows: [f64; 2],
@@ -177,7 +177,7 @@ impl Group {
     }
 }
 
-/// Integrals over t.
+/// The integrals over t from which [`Overlaps`] follow.
 struct Sums {
     squares: [f64; 2],
     passed: [f64; 2],

@@ -79,9 +79,9 @@ pub(crate) struct SoftmaxRow {
     pub(crate) single_key: [f64; 2],
     /// χ, the factor on the shift of the mean row from flat weights: `squares` where that is below 1, otherwise 1.
     pub(crate) shift: f64,
-    /// f = (1 − S2)/(1 − 1/n).
+    /// f = (1 − S2)/(1 − 1/n), the relative mean derivative of a weight by its own score.
     first: f64,
-    /// g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n)).
+    /// g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n)), from the relative mean second derivative of a weight.
     third: f64,
     /// The powers p and q, for pairs of this row with a longer row.
     powers: [f64; 2],
@@ -136,13 +136,13 @@ impl SoftmaxRow {
         [first + correlation * second + tail, first + correlation * second * 2.0 + tail * power]
     }
 
-    /// Returns σ₂ of two rows.
+    /// Returns σ₂ of two rows, the coefficient of ρ in σ(ρ).
     fn second(&self, other: &Self) -> f64 {
         let keys = if self.keys < other.keys { self.keys } else { other.keys };
         self.third * other.third * (-keys.recip() * 2.0 + 1.0).clamp(0.0, 1.0)
     }
 
-    /// Returns σ(1) and τ(1) of two rows.
+    /// Returns σ(1) and τ(1) of two rows, which are their factors if scores have the correlation 1.
     fn equal(&self, other: &Self) -> [f64; 2] {
         /// Largest relative difference of the numbers of keys at which they count as equal.
         const SAME: f64 = 1e-3;

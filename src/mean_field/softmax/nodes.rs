@@ -17,7 +17,7 @@ fn factors(place: [i32; 2]) -> Factors {
     [squares, passed, first(n, alone), ln(third), p, q]
 }
 
-/// Returns p and q.
+/// Returns the powers p and q for pairs of a row of `n` scores with a longer row.
 fn powers(n: f64, w: f64) -> [f64; 2] {
     /// Number of scores of the longer row from which p and q are computed, relative to the shorter row.
     const LONGER: f64 = 4.0;
@@ -37,7 +37,7 @@ pub(super) fn of_rows([n, m]: [f64; 2], w: f64, [both, once, twice, square]: Ove
     [(both - 1.0 / m) / (w * flat), (both - once - twice + square) / flat].map(ln)
 }
 
-/// Returns ln f.
+/// Returns ln f, where f = (1 − S2)/(1 − 1/n).
 pub(super) fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
     ln((1.0 - s2) / (1.0 - 1.0 / n))
 }

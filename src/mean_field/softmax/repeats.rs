@@ -17,9 +17,9 @@ const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-2.0 * std::f64::consts::LN_2, 4.2]];
 
 /// The logarithms of the factors, divided by w/(1 + w).
 type Factors = [f64; 6];
-/// A law of ids and a node of the grid.
+/// A key of `NODES`: a distribution of ids, as `Repetition::law` identifies it, and a node of the grid.
 type Place = ([u64; 2], [i32; 3]);
-/// A law of ids and a number of keys.
+/// A key of `COUNTS`: a distribution of ids, as `Repetition::law` identifies it, and a number of keys.
 type Keys = ([u64; 2], usize);
 
 static NODES: LazyLock<RwLock<HashMap<Place, Factors>>> = LazyLock::new(RwLock::default);

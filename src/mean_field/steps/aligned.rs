@@ -65,7 +65,7 @@ impl Aligned {
     }
 }
 
-/// A kernel as matrices.
+/// A kernel, and for every class of pairs its matrices over nodes.
 pub(super) struct Matrices<'k> {
     pub(super) kernel: &'k Kernel,
     /// The products of two different tokens, for every class of pairs.
@@ -116,7 +116,7 @@ impl<'k> Matrices<'k> {
 
 /// The kernel of two different tokens of one class, as matrices.
 struct Rows {
-    /// Values at all nodes and columns.
+    /// Values at every node (rows) and at every second position of the grid (columns).
     columns: DMatrix<f64>,
     /// Values at all pairs of nodes.
     nodes: DMatrix<f64>,

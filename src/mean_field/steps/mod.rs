@@ -45,7 +45,7 @@ pub(crate) struct Steps {
     pub(crate) by_sgd: f64,
     /// ln E Δy²/η² of Adam.
     pub(crate) by_adam: f64,
-    /// ln E |G|.
+    /// ln E |G| of an entry G of the gradient dL/dW.
     pub(crate) size: f64,
 }
 

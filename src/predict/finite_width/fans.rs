@@ -1,4 +1,5 @@
-//! Fans at finite width: parts fork from a common input and are merged; gradients are split and joined.
+//! Fans at finite width: parts fork from a common input and are merged; gradients are split and joined. A fan is an
+//! operation with several chains on a common input, such as a sum or an attention (`Fan` in `stack/src/traverse.rs`).
 
 use std::sync::Arc;
 
@@ -18,39 +19,42 @@ use crate::mean_field::mixture;
 use crate::predict::PredictError;
 use crate::predict::mean_field::{self, Added};
 
-/// The data that the backward pass of a fan needs.
+/// The data of the forward pass of a fan that its backward pass needs.
 pub(in crate::predict) struct KeptFan {
     x: Signal,
     merged: Joined,
     forked: Forked,
-    /// ln E |g_a|² at the output at infinite width, and the cosine of the gradients of two tokens.
+    /// ln E |g_a|² of the gradient g at the output of the fan, and the cosine E g_a·g_b/E |g_a|² of two tokens a and b,
+    /// both at infinite width. They are set in the backward pass.
     output: (f64, f64),
 }
 
-/// The result of merging the parts of a fan.
+/// The result of merging the parts of a fan, by the kind of fan.
 pub(super) enum Joined {
     Parts(Box<Merged>),
     Attention(Box<ExpandedAttention>),
-    /// An attention outside the range of its averages, whose output counts as sampled anew.
+    /// An attention whose scores vary too much for averages over rows. Its output counts as newly sampled entries.
     Redrawn(Box<Applied>),
     /// A mixture: the merged parts (input of the router, representative expert), and the fluctuations before the merge.
     Routed(Box<Merged>, Fluctuations),
-    /// A fan inside an attention.
+    /// A fan inside the queries, keys or values of an attention.
     Inside,
 }
 
-/// The effects of the forks of a fan.
+/// The changes of the expansion when the input of a fan forks into the inputs of its parts.
 #[derive(Default)]
 pub(super) struct Forked {
-    /// The covariance that the entries of the common input added before the fork; `None` if they added nothing.
+    /// The covariance of the noise that the entries of the common input added before the fork; `None` if they added
+    /// none.
     drawn: Option<Matrix>,
     copied: Vec<usize>,
     memory: Option<Memory>,
-    /// The common input after its entries have added their noise.
+    /// The common input of the parts, after its entries have added their noise.
     settled: Option<Arc<stream::Stream>>,
 }
 
-/// The moments of the stream that an attention reads keys and values from, if it is not the stream of its queries.
+/// The moments of the memory of an attention: the stream of its keys and values, if its queries are from another
+/// stream.
 pub(super) struct Memory {
     pub(super) moments: PairMoments,
     pub(super) means: [f64; 2],
@@ -58,7 +62,7 @@ pub(super) struct Memory {
 }
 
 impl FiniteWidthPass {
-    /// Returns the input of a part, from the input of its fan.
+    /// Returns the input of part number `part` of a fan, given the input of the fan.
     pub(super) fn part_input(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
         let leading = self.leading.fork(at, fan, &input.leading, part);
         if input.inside.is_some() {
@@ -183,8 +187,8 @@ impl FiniteWidthPass {
         })
     }
 
-    /// Goes back through a mixture to the router's input and to its expert, and sets the correction to the router's
-    /// weights.
+    /// Goes back from the output of a mixture to the scores of its router and to its representative expert. Sets the
+    /// correction of finite width for the weights of the router.
     fn split_mixture(
         &mut self,
         mixture: &Mixture,
@@ -200,8 +204,8 @@ impl FiniteWidthPass {
         self.leading.added = self.of_router((x, merged.slots()[0]), fluctuations, &scores);
     }
 
-    /// Scales the gradients of parts to their shares at finite width, for averages over positions. Their sum stays the
-    /// same.
+    /// Scales the gradients of the parts of a fan, whose ln E |g_a|² are `levels`, so that their relative sizes are
+    /// those at finite width. The sum of E |g_a|² over the parts does not change.
     fn weigh(&self, merged: &Joined, inside: &[Option<Inside>], (parts, levels): (&mut [LeadingGradient], &[f64])) {
         let added: Vec<f64> = match merged {
             Joined::Parts(merged) => {
@@ -247,7 +251,7 @@ impl FiniteWidthPass {
                 self.expansion.join(&merged, &forked.copied, x.moments.width, &ends);
             }
             Joined::Attention(attended) => {
-                // Keys and values of another stream send no gradient here.
+                // Keys and values that read another stream send no gradient to this one.
                 let part = |part: usize| inside.get(part).unwrap_or(&inside[0]).as_ref().expect("it is inside").given();
                 let level = |part: usize| of_parts.get(part).copied().unwrap_or(f64::NEG_INFINITY);
                 self.expansion.attend_join(&attended, [0, 1, 2].map(part), [0, 1, 2].map(level));

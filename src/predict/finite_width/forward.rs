@@ -21,11 +21,12 @@ use crate::mean_field::mixture::{Routed, Routing};
 use crate::mean_field::signal::Signal as LeadingSignal;
 use crate::predict::tables::Tables;
 
-/// The least number of keys of an attention. If fewer are in view, this number is used.
+/// The least number of keys with which attention is expanded. If fewer are in view, this number replaces theirs.
 const FEWEST: f64 = 4.0;
-/// The largest score variance, without the common part of a row, for which averages over rows are used.
+/// The largest score variance for which averages over rows are used. The part that all scores of a row have in common
+/// does not count.
 const SHARPEST: f64 = 100.0;
-/// The least 1 − r, with r the correlation of two keys, for which averages over rows are used.
+/// The least 1 − r for which averages over rows are used, where r is the correlation of the inputs of two keys.
 const LEAST: f64 = 1e-9;
 
 /// Returns E x²/(E x² + ε), the share of E x² in the square that a norm divides by.
@@ -49,10 +50,11 @@ pub(super) fn centres(component: &Component) -> bool {
 }
 
 impl FiniteWidthPass {
-    /// Returns the moments of the entries of `x` after an activation, at the nearest point of a grid. The rounding has
-    /// no visible effect on terms of order 1/width.
+    /// Returns the moments of single entries of the output of an activation for the input `x`. Its second moment and
+    /// correlation are rounded to a grid, so that results can be reused. The rounding has no visible effect on terms of
+    /// order 1/width.
     fn entries(&mut self, activation: Activation, x: ExpansionPoint<'_>) -> Arc<EntryMoments> {
-        /// Grid points per unit of ln E x² and of r.
+        /// Grid points per unit of ln E x², and per unit of the correlation of two tokens.
         const STEPS: [f64; 2] = [16.0, 64.0];
         let (level, ln_unit) = x.level();
         let level = level.ln() + ln_unit;
@@ -63,7 +65,8 @@ impl FiniteWidthPass {
         Arc::clone(self.moments.entry(key).or_insert_with(new))
     }
 
-    /// Applies a component whose rule at infinite width gives the whole map.
+    /// Applies a component whose map of the variables follows from its `rule` at infinite width. The variables are ln
+    /// |x_a|² and the correlations of tokens, as in `src/finite_width/variables.rs`.
     fn through_rule(
         &mut self,
         rule: &dyn MeanField,
@@ -76,13 +79,14 @@ impl FiniteWidthPass {
         self.expansion.apply((x.slot, &x.stream), mixes_entries, map, answer)
     }
 
-    /// Applies a component that leaves the variables unchanged.
+    /// Applies a component that leaves the variables unchanged. `is_drawn` is true if it mixes entries by random
+    /// weights.
     fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &PairMoments, answer: Question<'_>) -> (Stream, Applied) {
         let map = |means| (Map::same(y.correlation, means), Gain::same());
         self.expansion.apply((x.slot, &x.stream), is_drawn, map, answer)
     }
 
-    /// Returns a signal minus its mean over features, and the data for the backward pass.
+    /// Returns a signal minus its mean over features, and the data that the backward pass needs.
     pub(super) fn centred(&mut self, x: &Signal) -> (Signal, Applied) {
         let leading = Arc::new(LeadingSignal::centred(x.leading.width, x.leading.centred_kernel()));
         let (moments, mean) = (PairMoments::of(&leading), x.moments.mean_share());
@@ -91,7 +95,8 @@ impl FiniteWidthPass {
         (Signal::new(leading, stream, x.slot), applied)
     }
 
-    /// Applies a component.
+    /// Applies a component to the signal `x`. `y` has the moments of its output at infinite width. Returns the stream
+    /// after the component, and the data that the backward pass needs.
     pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &PairMoments) -> (Stream, Applied) {
         if x.moments.is_zero() || y.is_zero() {
             let map = |_| (Map::nothing(y.correlation), Gain::same());
@@ -151,7 +156,8 @@ impl FiniteWidthPass {
         }
     }
 
-    /// Applies an attention, whose moments at infinite width are in `attended`.
+    /// Applies an attention to the input `x`. `attended` has its moments at infinite width, and `y` those of its
+    /// output. `memory` has the moments of the stream of keys and values, if this is not the stream of `x`.
     pub(super) fn attended(
         &mut self,
         attention: &Attention,
@@ -193,7 +199,7 @@ impl FiniteWidthPass {
         (stream, Joined::Attention(Box::new(expanded)))
     }
 
-    /// Applies a mixture to the input of its router and to the expert that represents all.
+    /// Applies a mixture. `parts` are the input of its router and the output of the expert that represents all experts.
     pub(super) fn routed(
         &mut self,
         (mixture, routing): (&Mixture, &Routing),
@@ -215,7 +221,7 @@ impl FiniteWidthPass {
         (stream, Joined::Routed(Box::new(merged), before))
     }
 
-    /// Applies a fan other than an attention or a mixture.
+    /// Merges the outputs `parts` of the chains of a sum, a product or a concatenation with the input `x`.
     pub(super) fn merged(
         &mut self,
         at: &Site,
@@ -251,5 +257,5 @@ impl FiniteWidthPass {
     }
 }
 
-/// A function that returns the effects of a component beyond its map, from its context.
+/// A function that returns the terms of finite width that a component adds to its map of the variables.
 type Question<'q> = &'q dyn Fn(&Context<'_>) -> Answer;

@@ -22,11 +22,13 @@ use crate::predict::mean_field::{self, Added};
 #[derive(Clone)]
 pub(super) struct Inside {
     given: Conditional,
-    /// The correction of finite width to ln E dW² of a map of the input; `None` if it follows from the gradient here.
+    /// The correction of finite width to ln E dW² of a linear map that reads the input of the attention; `None` if it
+    /// is computed from this gradient.
     weights: Option<f64>,
-    /// True for keys. Their common part has no gradient, except through rotations.
+    /// True for the gradient of keys. The part that all keys have in common gets no gradient, except through rotations.
     is_of_keys: bool,
-    /// The average corrections of finite width, for the end of another stream that the gradient reaches.
+    /// The average corrections of finite width to this gradient, which are used if it reaches the end of another
+    /// stream.
     arrives: Arrived,
 }
 
@@ -45,7 +47,7 @@ impl Inside {
 }
 
 impl FiniteWidthPass {
-    /// Applies a component of queries, keys or values.
+    /// Applies a component of a chain that computes queries, keys or values.
     pub(super) fn apply_inside(
         &self,
         of: &Component,
@@ -56,7 +58,7 @@ impl FiniteWidthPass {
         let y = PairMoments::of(&leading);
         let mut inside = x.inside.expect("it is inside");
         let mut stream = Arc::clone(&x.stream);
-        // The expansion of single parts is reported, and nothing else depends on it.
+        // The expansion of queries, keys or values by themselves is only reported; nothing else depends on it.
         if let Component::Linear(linear) = of
             && self.leading.follows_parts()
         {
@@ -71,7 +73,7 @@ impl FiniteWidthPass {
         (Signal { leading, moments: y, stream, slot: x.slot, inside: Some(inside) }, kept)
     }
 
-    /// Goes back through a component of queries, keys or values.
+    /// Goes back through a component of a chain that computes queries, keys or values.
     pub(super) fn apply_backward_inside(
         &mut self,
         at: &Site,
@@ -101,13 +103,13 @@ impl FiniteWidthPass {
     }
 }
 
-/// Returns the gradients at queries, keys and values of `x`; `of_values` is the correction to ln E dW² of the weights
-/// of values.
+/// Returns the gradients at the queries, keys and values of an attention on `x`, from their values at infinite width,
+/// `parts`. `of_values` is the correction of finite width to ln E dW² of the weights of values.
 ///
 /// With M = Σ_ab dL/ds_ab x_b x_aᵀ, the weights of keys and queries have the gradients W_Q Mᵀ and W_K M, which are
 /// equally large. The weights of values have Σ_a h_a z_aᵀ, with h the gradients at the outputs and z_a = Σ_b A_ab x_b.
-/// The sizes for keys and values are therefore known from queries and outputs. They fix how the gradients of keys and
-/// values respond to the overlap of two inputs.
+/// The corrections to ln E dW² of keys and values therefore follow from those of queries and of outputs. They determine
+/// how the gradients of keys and values respond to the overlap of two inputs.
 pub(super) fn parts(
     (x, fan): (&Signal, Fan),
     attended: &ExpandedAttention,
@@ -136,7 +138,8 @@ pub(super) fn parts(
     parts.into_iter().zip(given.into_iter().enumerate()).map(part).collect()
 }
 
-/// Returns the corrections of finite width to the products of a gradient with its input `x`, which has this `slot`.
+/// Returns the corrections of finite width to the products of a `gradient` with the signal `x`. `slot` is the index of
+/// the stream of `x` among the live streams.
 fn coupled(
     given: &Conditional,
     (x, slot): (&LeadingSignal, usize),

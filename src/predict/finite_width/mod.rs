@@ -36,14 +36,15 @@ use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 
-/// The signal of a stream: its moments at infinite width, its entries, and its slot among the live streams.
+/// The signal at a point of the network: its moments at infinite width, the state of its entries in the expansion, and
+/// `slot`, the index of its stream among the streams that exist at this point (such as a skip connection and a branch).
 #[derive(Clone)]
 pub(super) struct Signal {
     leading: Arc<LeadingSignal>,
     moments: PairMoments,
     stream: Arc<stream::Stream>,
     slot: usize,
-    /// The expansion as if queries, keys or values were the stream; `None` outside attention.
+    /// In the queries, keys or values of an attention: an expansion in which they replace the stream. `None` elsewhere.
     inside: Option<Arc<Expansion>>,
 }
 
@@ -53,13 +54,14 @@ impl Signal {
     }
 }
 
-/// The gradient of a signal at infinite width; all corrections are in the expansion.
+/// The gradient of a signal at infinite width. Its corrections of finite width are in the expansion, except those in
+/// the fields `inside` and `arrived`.
 pub(super) struct Gradient {
     leading: LeadingGradient,
     slot: usize,
     /// The gradient of queries, keys or values given the input of their attention; `None` outside attention.
     inside: Option<Inside>,
-    /// The corrections of finite width that have reached the end of a stream from other streams.
+    /// The corrections of finite width to the gradient at the end of a stream that other streams read; zero elsewhere.
     arrived: Arrived,
 }
 
@@ -87,24 +89,24 @@ pub(super) enum Kept {
 pub(super) struct FiniteWidthPass {
     leading: mean_field::MeanFieldPass,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
-    /// The expansion of the current stream. `stream` is the name of this stream, and `away` are the other streams in
-    /// order.
+    /// The expansion of the current stream. `stream` is the name of the current stream, and `away` are the other
+    /// streams in the order of the stack.
     pub(super) expansion: Expansion,
     stream: String,
     away: Vec<Away>,
     /// The fans that have been forked and not yet merged.
     forks: Vec<Forked>,
-    /// Fluctuations at the observed sites, for the backward pass.
+    /// Fluctuations at the reported sites of the current stream, for the backward pass.
     observed: Vec<Fluctuations>,
-    /// The largest variance of ln |x|², and the path of its site.
+    /// The largest variance of ln |x|² so far, and the path of the site where it occurs.
     largest: (f64, String),
 }
 
 /// The result for a stack.
 pub(super) enum Found {
     Rows(Rows),
-    /// Signals fluctuate too much for an expansion: the site, the standard deviation of ln |x|² there, and rows in
-    /// which only ± is of use.
+    /// Signals fluctuate too much for an expansion: the site, the standard deviation of ln |x|² there, and rows of
+    /// which only the standard deviations between networks (±) can be used.
     Diverges(String, f64, Rows),
 }
 
@@ -112,7 +114,7 @@ pub(super) enum Found {
 const LARGE: f64 = 0.25;
 const LARGEST: f64 = 1.0;
 
-/// A stream that is not the current one.
+/// A stream other than the current one, with its state.
 struct Away {
     name: String,
     expansion: Expansion,
@@ -120,7 +122,7 @@ struct Away {
 }
 
 impl FiniteWidthPass {
-    /// Returns the expansion about this pass at infinite width.
+    /// Returns a pass that expands about `leading`, a pass at infinite width.
     pub(super) fn new(leading: mean_field::MeanFieldPass) -> Self {
         Self {
             leading,
@@ -210,7 +212,7 @@ impl FiniteWidthPass {
         (Signal::new(leading, stream, y.slot), Kept::Biased(Box::new(kept), Some(Box::new(applied))))
     }
 
-    /// Gives up the expansion if one of these numbers of a site is not finite.
+    /// Gives up the expansion if one of the `numbers`, which were computed at site `at`, is not finite.
     fn follow(&mut self, at: &Site, numbers: [f64; 2]) {
         if numbers.iter().any(|number| !number.is_finite()) {
             self.largest = (f64::NAN, at.path().to_owned());
@@ -229,7 +231,7 @@ impl FiniteWidthPass {
         }
     }
 
-    /// Starts the backward pass through a stream if this gradient is its first.
+    /// Starts the backward pass through the stream of site `at` with this gradient, unless it has already started.
     fn start(&mut self, at: &Site, gradient: &Gradient, width: f64) {
         self.switch_stream(at);
         if !self.expansion.has_gradients() {

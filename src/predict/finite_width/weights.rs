@@ -19,12 +19,13 @@ pub(super) struct Arrived {
     pub(super) ln_own: f64,
     /// The correction to the cosine of the gradients of two tokens.
     pub(super) cosine: f64,
-    /// The correction to ln E |g_a|² along the signal, which the norm at the end of a stream removes.
+    /// The correction to ln E |g_a|² by the component of g_a along the signal. The norm at the end of a stream removes
+    /// this component.
     pub(super) along: f64,
 }
 
 impl Arrived {
-    /// Returns the average of these corrections and `other`, which has this `share`.
+    /// Returns the weighted average of these corrections and `other`, which has the weight `share`.
     pub(super) fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |one: f64, other: f64| one + share * (other - one);
         Self {
@@ -35,15 +36,16 @@ impl Arrived {
     }
 }
 
-/// Corrections of finite width to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over E |g_a|²|x_a|².
+/// Corrections of finite width to products of a gradient g with a signal x at tokens a and b: `ln_own` to ln E
+/// |g_a|²|x_a|², and `pair` to the ratio of E g_a·g_b x_a·x_b to E |g_a|²|x_a|².
 #[derive(Clone, Copy)]
 pub(super) struct Beyond {
     pub(super) ln_own: f64,
     pub(super) pair: f64,
 }
 
-/// Returns sums over tokens of |g_a|²|x_a|² and over pairs of tokens of g_a·g_b x_a·x_b; without the factors x if `x`
-/// is `None`.
+/// Returns Σ_a |g_a|²|x_a|² over tokens, and Σ_ab g_a·g_b x_a·x_b over pairs of different tokens. If `x` is `None`, its
+/// factors are left out.
 fn sums(gradient: &Kernel, x: Option<&Kernel>) -> [f64; 2] {
     let positions = &gradient.positions;
     let own = positions.sum(|node| gradient.own[node] * x.map_or(1.0, |x| x.own[node]));
@@ -56,12 +58,13 @@ impl Beyond {
         Self { ln_own, pair: pair - r * levels(&gradient.kernel).1 }
     }
 
-    /// Returns ln of the factor on E dW² of a map of `x`.
+    /// Returns ln of the factor by which these corrections change E dW² of a linear map of `x`. `gradient` is the
+    /// gradient at the output of the map.
     pub(super) fn added(self, gradient: &LeadingGradient, x: &Signal) -> f64 {
         self.of_sums(sums(&gradient.kernel, Some(&x.kernel)), &gradient.kernel)
     }
 
-    /// Returns ln of the factor on E db² of biases, which are added to a signal.
+    /// Returns ln of the factor by which these corrections change E db² of biases that are added to a signal.
     pub(super) fn added_alone(self, gradient: &LeadingGradient) -> f64 {
         self.of_sums(sums(&gradient.kernel, None), &gradient.kernel)
     }
@@ -74,7 +77,7 @@ impl Beyond {
         self.ln_own + (more / (own + pairs)).ln_1p()
     }
 
-    /// Returns the correction to pairs for which ln of the factor on E dW² of a map of `x` is `added`.
+    /// Returns the value of `pair` with which [`Self::added`] returns `added`.
     pub(super) fn pair_for(self, added: f64, gradient: &LeadingGradient, x: &Signal) -> f64 {
         let [own, pairs] = sums(&gradient.kernel, Some(&x.kernel));
         if own <= 0.0 || own + pairs <= 0.0 {
@@ -84,8 +87,8 @@ impl Beyond {
     }
 }
 
-/// Returns the corrections to the input of a map and to the gradient at its output. `ln_own` is the correction to
-/// ln E |g_a|², `cosine` the cosine of the gradients of two tokens.
+/// Returns the corrections to the input `x` of a linear map and to the gradient at its output. `ln_own` is the
+/// correction to ln E |g_a|² of the gradient, and `cosine` the cosine of the gradients of two tokens at finite width.
 pub(super) fn finite_width(
     (x, slot): (&Signal, usize),
     fluctuations: &Fluctuations,
@@ -104,7 +107,8 @@ pub(super) fn finite_width(
 }
 
 impl FiniteWidthPass {
-    /// Returns the corrections of finite width for the parameters of a component.
+    /// Returns the corrections of finite width to the gradients of the parameters of a component with input `x` and
+    /// output `y`.
     pub(super) fn added(
         &mut self,
         component: &Component,
@@ -130,7 +134,8 @@ impl FiniteWidthPass {
         Added { weights: beyond.added(&gradient.leading, with), steps, ..alone }
     }
 
-    /// Returns the correction for the weights of a router of `x`, from the gradient at its scores.
+    /// Returns the correction to the gradient of the weights of a router that reads `x`. `scores` is the gradient at
+    /// its scores.
     pub(super) fn of_router(
         &self,
         (x, slot): (&Signal, usize),
@@ -143,14 +148,14 @@ impl FiniteWidthPass {
         Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), ..Added::default() }
     }
 
-    /// Returns the correction for the weights of values, whose gradients are Σ_a h_a z_aᵀ over the outputs of an
-    /// attention.
+    /// Returns the correction to ln E dW² of the weights of values. Their gradient is Σ_a h_a z_aᵀ, where h_a is the
+    /// gradient at the output of an attention for query a, and z_a the average of its inputs by the attention weights.
     pub(super) fn of_values(&self, attended: &ExpandedAttention, y: &Signal, gradient: &LeadingGradient) -> f64 {
         let coupling = self.expansion.coupling_behind(attended);
         Beyond::new(coupling, PairMoments::of(y).correlation, gradient).added(gradient, y)
     }
 
-    /// Returns the corrections for parameters that no signal is multiplied by.
+    /// Returns the corrections to the gradients of parameters that multiply no signal, such as biases and embeddings.
     pub(super) fn without_signal(&self, gradient: &Gradient, fluctuations: &Fluctuations) -> Added {
         if !self.expansion.has_gradients() {
             return Added::default();
@@ -161,8 +166,9 @@ impl FiniteWidthPass {
         Added { weights: ln_own, biases, ..Added::default() }
     }
 
-    /// Returns the correction to ln E |g_a|², the cosine of the gradients of two tokens, and the variance of ln mean
-    /// |g_a|². The variance is `None` where the backward pass through the stream has not begun.
+    /// Returns the correction to ln E |g_a|², the cosine of the gradients of two tokens, and the variance over networks
+    /// of ln of the mean of |g_a|² over tokens. The variance is `None` inside queries, keys and values, and where the
+    /// backward pass through the stream has not begun.
     pub(super) fn observed_gradient(
         &self,
         gradient: &Gradient,

@@ -6,7 +6,7 @@ use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{Latent, QkNorm};
 use crate::recipe::{Fans, Role};
 
-/// The chains of nodes that compute queries, keys and values.
+/// The chains of nodes that compute queries, keys and values from their input.
 struct States {
     query: Vec<Node>,
     key: Vec<Node>,

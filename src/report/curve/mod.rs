@@ -19,9 +19,9 @@ const GAP: usize = 2;
 /// The smallest width, in columns, of panels that are placed side by side: the length of the longest title. Narrower
 /// panels are placed one below the other.
 const BESIDE: usize = 39;
-/// The smallest width of a panel.
+/// The smallest width of a panel, in columns.
 const NARROWEST: usize = 24;
-/// Columns from one observed point to the next.
+/// The smallest number of columns from one observed point of a curve to the next.
 const POINT_ROOM: usize = 4;
 
 /// The characters of a curve.

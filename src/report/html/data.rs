@@ -17,7 +17,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Returns the rows without the columns that are blank everywhere.
+    /// Returns a table of the rows, without the columns that are blank in every row.
     pub(super) fn new(title: &'static str, Rows { columns, rows }: &Rows) -> Self {
         let text: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(Field::text).collect()).collect();
         let told: Vec<usize> =
@@ -29,7 +29,7 @@ impl Table {
         }
     }
 
-    /// Adds a first column that is the same in every row.
+    /// Adds a first column called `column`, which holds `label` in every row.
     pub(super) fn labelled(mut self, column: &str, label: &str) -> Self {
         self.columns.insert(0, column.to_owned());
         self.rows.iter_mut().for_each(|row| row.insert(0, label.to_owned()));

@@ -45,14 +45,14 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// Returns the document that `write` writes.
+    /// Returns the JSON document called `name` whose content `write` writes.
     pub(super) fn new(name: &'static str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Self> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
         write(&mut packed)?;
         Ok(Self { name, packed: STANDARD.encode(packed.finish()?) })
     }
 
-    /// Returns a value as a document.
+    /// Returns a value as a JSON document called `name`.
     pub(super) fn of(name: &'static str, value: &impl Serialize) -> io::Result<Self> {
         Self::new(name, |out| Ok(serde_json::to_writer(out, value)?))
     }

@@ -23,12 +23,12 @@ pub(super) const FONT: f64 = 12.0;
 const LETTER: f64 = 0.57;
 const TOTAL_WIDTH: f64 = COLUMNS as f64 * (WIDTH + MARGIN.0) + 20.0;
 
-/// A sign of the legend.
+/// A symbol of the legend: a short piece of the drawing that its text explains.
 pub(super) enum Sign {
-    /// A curve; with a marker if true.
+    /// A curve, with a marker if the flag is true.
     Curve(Style, bool),
     Band(Style),
-    /// An observed number; with a bar if true.
+    /// An observed number, with an error bar if the flag is true.
     Point(Style, bool),
     Mark,
     /// An area with its edge.
@@ -72,7 +72,8 @@ pub(super) fn page(title: &str, legend_top: f64, legend: &[(Sign, String)]) -> D
         .add(legend.set("transform", moved((MARGIN.0, legend_top))))
 }
 
-/// Returns the entries of the legend in as many columns as the longest text allows, and the height of the legend.
+/// Draws the entries of the legend in as many columns as the longest text allows. Returns the drawing and its height in
+/// pixels.
 fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
     let longest = legend.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
     let width = LETTER * FONT * longest as f64 + 60.0;
@@ -86,7 +87,8 @@ fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
     (group, LEGEND_LINE * legend.len().div_ceil(columns) as f64 + 16.0)
 }
 
-/// Returns the signs of the chart: curves by name, then all others.
+/// Returns the entries of the legend, each a symbol and its text: first one per named curve, then the band, the
+/// observed points and the marks, if they occur in the chart.
 fn signs(chart: &Chart) -> Vec<(Sign, String)> {
     let has_points = chart.curves().any(|curve| !curve.points.is_empty());
     let marked = chart.names.len() > 1 && !has_points;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// A place on the picture, in pixels.
 pub(super) type PlotPoint = (f64, f64);
 
-/// Vertices closer than this to the line between their neighbours are left out.
+/// Simplified lines omit vertices closer than this, in pixels, to the line between the remaining ones.
 const TOLERANCE: f64 = 0.1;
 
 /// Returns the path through `places`.

@@ -43,7 +43,7 @@ pub(super) fn draw(panel: &Panel, depth: &Axis) -> Group {
     group
 }
 
-/// Returns text at a place.
+/// Returns a text with its anchor at a point of the picture; `size` is the size of its font in pixels.
 pub(super) fn label(text: &str, (x, y): PlotPoint, anchor: &str, size: f64) -> Text {
     Text::new(printable(text)).set("x", x).set("y", y).set("font-size", size).set("text-anchor", anchor)
 }
@@ -91,8 +91,8 @@ impl Frame<'_> {
         group.add(curve.style.area(between(&lower, &upper)).set("class", "band"))
     }
 
-    /// Draws the curve. If the panel has several curves and this one has no points, it also gets markers, at other
-    /// places than the other curves.
+    /// Draws the curve. A curve without observed points in a panel of several curves also gets markers, at other depths
+    /// than the markers of the other curves.
     fn curve(&self, mut group: Group, curve: &Curve, (index, curves): (usize, usize)) -> Group {
         let places: Vec<PlotPoint> =
             curve.vertices.iter().filter_map(|(depth, value)| self.place(*depth, *value)).collect();
@@ -135,7 +135,7 @@ impl Frame<'_> {
     }
 }
 
-/// Returns the sign of a mark.
+/// Returns the cross that shows a mark, centred at a point of the picture.
 pub(super) fn cross((x, y): PlotPoint) -> Path {
     let path = Path::new().set("d", "M-4.5 -4.5L4.5 4.5M-4.5 4.5L4.5 -4.5");
     path.set("transform", format!("translate({x:.1} {y:.1})")).set("stroke", INK).set("stroke-width", 2.2)

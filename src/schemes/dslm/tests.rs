@@ -56,7 +56,7 @@ fn every_branch_leaves_with_second_moment_one() {
     }
 }
 
-/// If positions differ, second moments are averages over positions.
+/// In causal attention positions differ; then the average of the second moment over positions is 1.
 #[test]
 fn causal_streams_keep_their_variance_on_average() {
     let architecture = Architecture { causal: true, n_layers: 3, d_model: 64, seq_len: 64, ..Architecture::default() };

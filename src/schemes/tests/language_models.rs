@@ -107,7 +107,7 @@ fn olmo_core_scales_experts() {
     }
 }
 
-/// Width 1024, 24 blocks.
+/// A network of width 1024 with 24 blocks.
 #[test]
 fn ngpt_starts_at_the_root_of_the_width() {
     let architecture = sized(1024, 24);
@@ -142,7 +142,7 @@ fn deepnorm_beside_a_decoder() {
     }
 }
 
-/// √ln 24, √ln 48, √(ln 36 · ln 24 / 3), √ln 36, from tables of logarithms.
+/// The gains are √ln 24, √ln 48, √(ln 36 · ln 24 / 3) and √ln 36; their values are from tables of logarithms.
 #[test]
 fn subln_gains() {
     let side = |n_layers| Architecture { norm_placement: NormPlacement::Sub, ..sized(64, n_layers) };

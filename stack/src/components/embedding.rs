@@ -32,7 +32,7 @@ pub struct Embedding {
     pub width: usize,
     /// The distribution of the ids.
     pub ids: Ids,
-    /// The summands.
+    /// The embeddings that are added up.
     pub terms: Vec<EmbeddingTerm>,
 }
 
@@ -135,7 +135,7 @@ pub enum EmbeddingTerm {
 }
 
 impl EmbeddingTerm {
-    /// The table that is looked up, if the term has one.
+    /// The table that the term reads; `None` for sinusoids.
     pub fn table(&self) -> Option<&Tensor> {
         match self {
             Self::Token { table }

@@ -68,7 +68,7 @@ fn beside(command: &Command, network: &Network) -> Vec<Row> {
     csv::Reader::from_reader(&output.stdout[..]).deserialize().collect::<Result<_, _>>().expect("rows of comparisons")
 }
 
-/// The line that a row belongs to in the table of narrow encoders; `None` if the row is not in the table.
+/// Returns the line of the table of narrow encoders to which a row belongs; `None` if the row is not in the table.
 fn kind(row: &Row) -> Option<&'static str> {
     Some(match (row.quantity.as_str(), row.is_on_stream()) {
         ("grad_variance", true) => "gradients of the stream",

@@ -19,13 +19,13 @@ const TOKENS: usize = 6;
 const INPUT_CORRELATION: f64 = 0.3;
 const GRADIENT_CORRELATION: f64 = 0.5;
 
-/// An error is significant if it is larger than this and than `LARGEST_Z` standard errors.
+/// An error is significant if it is larger than this and larger than [`LARGEST_Z`] standard errors.
 const SIGNIFICANT: f64 = 0.01;
 const LARGEST_Z: f64 = 8.0;
 /// The smallest factor by which an error of second order decreases when the width doubles: four, but for terms of third
 /// order.
 const DECREASE: f64 = 3.0;
-/// This number of standard errors at the double width counts as noise.
+/// Errors below this number of standard errors at the double width count as noise.
 const NOISE: f64 = 3.0;
 
 /// Pairs with errors that do not decrease, and the number of these errors. The list may only shrink.

@@ -14,7 +14,7 @@ use sigprop_stack::Quantity;
 use super::page::Table;
 use super::{path, percent, percentile};
 
-/// A cell counts as off if both |relative error| and |z| exceed these.
+/// A number of a suite counts as off if both |relative error| and |z| exceed these.
 const OFF: (f64, f64) = (0.05, 5.0);
 
 /// A suite as it is predicted now, with its measurements.

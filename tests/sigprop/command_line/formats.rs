@@ -236,6 +236,10 @@ fn files_have_the_documented_fields() {
     stdout(&run(&["predict", &model, "--dump-stack", &path(&folder, "head.json")]));
     let mut rows = document(&folder, "head.json");
     rows["row_groups"] = serde_json::json!({"head.weight": [{"rows": 92, "std": 0.02}, {"rows": 8, "std": 1.0}]});
+    rows["roles"] = serde_json::json!({
+        "head.weight": {"kind": "head"},
+        "blocks.0.attention.heads.query.weight": {"kind": "query", "block": 0},
+    });
     let rows = written(&folder, "rows.json", rows.to_string().as_bytes());
     stdout(&run(&["predict", "--stack", &rows, "--dump-stack", &path(&folder, "groups.json")]));
     let stacks = ["stack.json", "mup.json", "head.json", "groups.json"].map(|name| document(&folder, name));

@@ -265,8 +265,9 @@ const SCHEMES: [&str; 8] = [
     "--plot",
 ];
 
-/// Runs two shards of three with `counts` items, then the whole, which predicts the third. Output, notes and picture
-/// equal those of a single run. The last word of `run_of` is the flag of the picture. A run with the flag `other.0` is
+/// Runs shards 3 and 1 of three of the command `run_of`; shards 1 and 3 have `counts` items, and `items` is the word
+/// for these. Then runs the whole command, which predicts the second shard. Output, notes and picture equal those of a
+/// single run. The last word of `run_of` is the flag of the picture. A run with another value of the flag `other.0` is
 /// refused.
 fn gathered(run_of: &[&str], (items, counts): (&str, [usize; 2]), other: (&str, &str)) {
     let folder = folder();

@@ -10,8 +10,8 @@ const NEAR: f64 = 0.01;
 /// error.
 const NEAR_SHARE: f64 = 0.95;
 const FAR: f64 = 0.05;
-/// This share of the other cells, but always one cell, may be further away, because sampling errors of weight gradients
-/// are far from normal.
+/// The share of the cells off the stream that may be further away; at least one cell may. Sampling errors of weight
+/// gradients are far from normal.
 const MISSES: f64 = 0.02;
 /// The two-sided probability of a deviation beyond the sampling error, equal to that of 3 standard deviations.
 const BEYOND: f64 = 0.0027;
@@ -26,7 +26,7 @@ pub(super) struct Cell {
     pub(super) observed: f64,
     pub(super) std_error: f64,
     pub(super) seeds: usize,
-    /// The size that deviations are relative to.
+    /// The number by which deviations are divided.
     pub(super) unit: f64,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// `None` if there are no cells.
+    /// Returns the agreement of the cells of a group; `None` if there are none.
     pub(super) fn of(group: Group, cells: &[&Cell]) -> Option<Self> {
         let near = cells.iter().filter(|cell| cell.is_near()).count();
         let excess = |cell: &Cell| cell.error().abs() / cell.bound();

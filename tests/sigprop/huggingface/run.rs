@@ -139,7 +139,7 @@ impl Predicted {
     }
 }
 
-/// The unit of a cross product: the second moment at the same site.
+/// The number by which deviations of a cross product are divided: the second moment at its site.
 fn second_moment(row: &Measured, measured: &[Measured]) -> f64 {
     let stat = row.stat.replace("corr_raw", "m2");
     let same = |other: &&Measured| other.site == row.site && other.layer_index == row.layer_index && other.stat == stat;

@@ -69,7 +69,8 @@ fn inline(code: &str) -> impl Iterator<Item = String> + '_ {
     words.filter(begins).map(|word| word.trim_end_matches(':').to_owned())
 }
 
-/// A path from the root of the crate; `None` for a path of another crate.
+/// Returns a path as it is from the root of the crate; `None` for a path of another crate. `own` is the module that
+/// uses the path.
 fn resolved(path: &str, own: &[String]) -> Option<Vec<String>> {
     let parts: Vec<String> = path.split("::").map(|part| part.trim().to_owned()).collect();
     match parts[0].as_str() {

@@ -67,18 +67,19 @@ fn attention_dropout() {
     assert_twin(&with(&shape, 32, |attention| attention.mask = Mask::CAUSAL), 200);
 }
 
-/// A head with as many keys as features: products of two keys, which no mask enlarges, are half of an output.
-/// Not reached: gradients of queries are 4 % too large.
+/// A head with as many keys as features. Half of an output is due to products of two keys, which dropout does not
+/// enlarge.
+/// Not reached (expected failure): gradients of queries are predicted 4 % too large.
 #[test]
 #[should_panic(expected = "heads.query grad_variance")]
 fn dropout_among_many_keys() {
     assert_twin(&attention(&Shape { n_heads: 4, n_kv_heads: 4, score_std: 1.0, dropout_rate: 0.3 }, 256), 200);
 }
 
-/// Gradients of keys sum to zero after their norm. Before it they do not, because each has lost its part along its own
-/// key (predicted 11 % too large). If this part lay along a direction that other keys do not share, the sum would be 0
-/// with masks and twice too large without.
-/// Not reached: gradients of key biases before norms are predicted as zero.
+/// After their norm, gradients of keys sum to zero. Before it they do not, because each gradient has lost its part
+/// along its own key (the sum is predicted 11 % too large). If this part lay along a direction that other keys do not
+/// share, the sum would be predicted as 0 with masks, and twice too large without.
+/// Not reached (expected failure): gradients of key biases before norms are predicted as zero.
 #[test]
 #[should_panic(expected = "assert_relative_eq")]
 fn normed_keys() {
@@ -98,8 +99,9 @@ fn normed_keys() {
     }
 }
 
-/// Causal masks and windows, and the gradient of a token that many queries see.
-/// Not reached: products of attention weights of two rows, a thousandth of their squares, are 17 % too large.
+/// Causal masks and windows, and the gradient of a token that many queries attend to.
+/// Not reached (expected failure): the mean product of attention weights of two queries, a thousandth of their mean
+/// square, is predicted 17 % too large.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn masked_attention() {
@@ -111,9 +113,9 @@ fn masked_attention() {
     }
 }
 
-/// Rotated keys differ in the part that all tokens share. Their correlation with queries, and with products of their
-/// inputs, depends on the difference of the angles.
-/// Not reached: the correlation of attention weights is 4 % too large.
+/// The part that all tokens share differs between rotated keys. The correlation of keys with queries, and with products
+/// of their inputs, depends on the difference of the angles.
+/// Not reached (expected failure): the correlation of attention weights is predicted 4 % too large.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn rotated_queries_and_keys() {
@@ -129,9 +131,9 @@ fn rotated_queries_and_keys() {
     }
 }
 
-/// Embeddings of 32 features that are widened and almost hidden by positions: differences of tokens have as many
-/// directions as positions have.
-/// Not reached: ± of 0.2 % after a norm is predicted as 1.8 %.
+/// Embeddings of 32 features that a linear map widens, with positions that are much larger. Differences of tokens then
+/// have as many directions as differences of positions.
+/// Not reached (expected failure): a ± of 0.2 % after a norm is predicted as 1.8 %.
 #[test]
 #[should_panic(expected = "norm ln_variance_std")]
 fn positions_beside_narrow_embeddings() {
@@ -142,7 +144,8 @@ fn positions_beside_narrow_embeddings() {
     assert_twin(&gaussian_stack(32, 0.01, 32, body), 200);
 }
 
-/// Not reached: the variance of attention weights is 6 % too large.
+/// Attention with biases and a cap on the scores.
+/// Not reached (expected failure): the variance of attention weights is predicted 6 % too large.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn biased_and_capped_attention() {
@@ -156,7 +159,7 @@ fn biased_and_capped_attention() {
     assert_twin(&with(&shape, 24, |attention| attention.softcap = Some(8.0)), 200);
 }
 
-/// Ids that repeat are groups of keys of unequal size.
+/// Tokens with repeated ids: groups of equal keys, of unequal size.
 #[test]
 fn repeated_ids() {
     let ids: Vec<u32> = (0..32).map(|i| if i % 3 == 0 { 0 } else { i }).collect();
@@ -168,9 +171,10 @@ fn repeated_ids() {
     assert_twin(&stack, 200);
 }
 
-/// Up to sixteen keys, at a score variance of 1.5. Most of them are half correlated, because they have one id at
-/// different positions. Averages of queries follow from pairs of keys while the sum of these hardly fluctuates.
-/// (Followed up to 3/2 for any number of keys, the averages were fifteen times as large.)
+/// Up to sixteen keys at a score variance of 1.5. Most of them are half correlated, because they have one id at
+/// different positions. Averages over queries follow from pairs of keys as long as the sum over pairs hardly
+/// fluctuates. (If this rule is used up to fluctuations of 3/2 with any number of keys, the averages are fifteen times
+/// too large.)
 #[test]
 fn few_keys_beside_a_group() {
     let ids: Vec<u32> = (0..16).map(|i| if i % 3 == 2 { i } else { 0 }).collect();
@@ -193,7 +197,7 @@ fn few_keys_beside_a_group() {
 /// A third of the tokens are equal, at score variances of ¼ and 1: averages over single keys and values, within 5
 /// standard errors. (By the share that groups receive, 42 % of keys would be missing; if pairs of queries sent it,
 /// 9 %.)
-/// Not reached: a key by itself has 15 % too little.
+/// Not reached (expected failure): a key by itself has 15 % too little.
 #[test]
 #[should_panic(expected = "heads.key")]
 fn single_keys_beside_a_group() {

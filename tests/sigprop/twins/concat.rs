@@ -3,7 +3,7 @@ use sigprop_stack::{Attention, Concat, ConcatPart, Node, Op};
 use crate::support::{assert_twin, gaussian_stack, linear, norm};
 
 /// A part for every head, concatenated with a part that all heads share.
-/// Not reached: ± of the gradient of a shared part is 6 instead of 17 %.
+/// Not reached (expected failure): ± of the gradient of the shared part is predicted as 6 %, but is 17 %.
 #[test]
 #[should_panic(expected = "concat.shared")]
 fn own_and_shared_parts() {
@@ -13,8 +13,8 @@ fn own_and_shared_parts() {
     assert_twin(&gaussian_stack(64, 1.0, 6, vec![concat]), 600);
 }
 
-/// Queries are multiplied by keys whose shared part is three times as long per feature, so that most of a query's
-/// gradient is in this part. Keys are multiplied by queries whose own part is longer.
+/// Queries are multiplied by keys whose shared part is three times as long per feature, so that most of the gradient of
+/// a query is in the shared part. Keys are multiplied by queries whose own part is longer.
 #[test]
 fn queries_and_keys_of_unequal_parts() {
     let concat = |name: &str, (own, rest): (f64, f64), shared| {

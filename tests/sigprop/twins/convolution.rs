@@ -9,8 +9,10 @@ fn convolution(name: &str, fan_in: usize, fan_out: usize, stride: usize) -> Node
     Node::apply(name, Component::Convolution(convolution))
 }
 
-/// The stem of a speech model: neighbours share inputs, and the first and last token have fewer inputs.
-/// Not reached: gradients of the first and the last of overlapping patches are predicted as those of all.
+/// The two convolutions before a speech model: neighbouring tokens share inputs, and the first and the last token have
+/// fewer inputs.
+/// Not reached (expected failure): gradients of the first and the last of overlapping patches are predicted like the
+/// gradients of all.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn two_convolutions() {

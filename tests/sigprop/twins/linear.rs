@@ -17,8 +17,9 @@ fn bias_is_common_to_all_tokens() {
     assert_twin(&gaussian_stack(24, 1.0, 7, body), 4000);
 }
 
-/// Tokens that consist mostly of their mean: only the differences between features pass. E x² is 5, of which 1 remains.
-/// Not reached: 0.02 of token correlation after means.
+/// Tokens whose entries have a large mean, which standardised weights remove: E x² is 5, of which only the variance 1
+/// passes.
+/// Not reached (expected failure): a token correlation of 0.02 after means.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn standardised_weights_see_no_mean() {
@@ -29,8 +30,8 @@ fn standardised_weights_see_no_mean() {
     }
 }
 
-/// Biases, and weights that are not Gaussian.
-/// Not reached: gradients of weights after standardised weights are 4 % too small.
+/// Biases, and standardised weights with uniform entries.
+/// Not reached (expected failure): gradients of weights after standardised weights are predicted 4 % too small.
 #[test]
 #[should_panic(expected = "of all cells")]
 fn standardised_uniform_weights_and_a_bias() {

@@ -32,12 +32,12 @@ fn chosen_experts() {
     }
 }
 
-/// Gated experts of width 64 before a norm, which removes gradients along the output. The gradient of one expert has
-/// lost a part of its component along that expert, and the router collects the rest. The norm divides by the
-/// fluctuating lengths of experts and of their weights. Without these effects, gradients at the experts are 18 % too
-/// small, of the router 71 % too large (sigmoid), of the last map 14 % too small (all). The tolerance is 7 % for terms
-/// of second order: with one expert, which is a plain gated network, the gate is 6.5 % off.
-/// Not reached: gradients of routers before a norm are 60 % too large.
+/// Gated experts of width 64 before a norm, which removes the gradient along the output. The gradient of an expert has
+/// lost part of its component along the output of this expert, and the router collects the remainder. The norm divides
+/// by the fluctuating lengths of experts and of their weights. Without these effects, gradients at the experts are
+/// predicted 18 % too small, of the router 71 % too large (sigmoid), and of the last map 14 % too small (all). The
+/// tolerance is 7 % for terms of second order: with one expert, which is a plain gated network, the gate is 6.5 % off.
+/// Not reached (expected failure): gradients of routers before a norm are predicted 60 % too large.
 #[test]
 #[should_panic(expected = "numbers")]
 fn what_lies_along_the_output() {
@@ -67,9 +67,9 @@ fn what_lies_along_the_output() {
     }
 }
 
-/// Tokens that happen to be correlated go to the same experts. The weights of these experts and the router collect more
-/// of their gradients: without this effect, 13 and 21 % too small. Outputs of two tokens have a correlation of 0.005.
-/// The tolerance is 3.5 % for terms of second order: 3 % for the router.
+/// Tokens that happen to be correlated go to the same experts, so the gradients of these experts and of the router are
+/// larger. Without this effect, they are predicted 13 and 21 % too small. The outputs of two tokens have a correlation
+/// of 0.005. The tolerance is 3.5 %, because the router is 3 % off through terms of second order.
 #[test]
 fn alike_tokens_are_sent_together() {
     const REPLICATES: usize = 600;

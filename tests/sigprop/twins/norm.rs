@@ -28,7 +28,7 @@ fn functions_in_place_of_norms() {
     }
 }
 
-/// A second norm, for which the first has left nothing to remove.
+/// A norm directly after another norm, which leaves its input nearly unchanged.
 #[test]
 fn norm_of_a_norm() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {

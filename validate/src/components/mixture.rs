@@ -82,9 +82,9 @@ pub(crate) fn router(mixture: &Mixture, width: usize) -> Linear {
 
 /// Weights of the experts for one token.
 struct Weights {
-    /// Softmax or sigmoid of all scores.
+    /// Softmax or sigmoid of the scores of all experts.
     all: Vec<f64>,
-    /// Weights in use; zero for experts that are not chosen.
+    /// Weights of the output of every expert; zero for experts that are not chosen.
     chosen: Vec<f64>,
     /// The sum that the chosen weights were divided by; 1 if they are not normalised.
     total: f64,

@@ -43,7 +43,8 @@ use crate::{
 /// one.
 const SMALLEST: f64 = 1e-11;
 
-/// Returns Y with the bias, and Q, whose rows beyond the rank of X are zero.
+/// Returns the output Y with the bias, and the orthonormal basis Q of the span of the tokens X (tokens × `fan_in`).
+/// Rows of Q beyond the rank of X are zero.
 pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array<T>) -> (Array<T>, Array<T>) {
     let (tokens, shape) = (input.shape().tokens(), input.shape());
     let x = in_f64(input);
@@ -67,7 +68,8 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     (output, basis)
 }
 
-/// Returns the gradient dX at the input; `basis` is Q, and `gradient` is G.
+/// Returns the gradient at the input. `basis` is Q, which [`forward`] returned, and `gradient` is the gradient at the
+/// output.
 pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Array<T>, gradient: &Array<T>) -> Array<T> {
     let (tokens, shape) = (gradient.shape().tokens(), gradient.shape());
     let c = Factor::of(gram(&in_f64(gradient), tokens), tokens).lower::<T>();
@@ -90,7 +92,8 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Arra
     input_gradient
 }
 
-/// Samples an array with one row per token, whose entries have the distribution of the entries of `weight`.
+/// Samples an array with one row of `width` entries per token. The entries are independent and have the distribution of
+/// the entries of `weight`.
 fn fresh<T: Scalar>(weight: &Tensor, purpose: Purpose, random: &Random, shape: Shape, width: usize) -> Array<T> {
     let mut rows = Array::unwritten(shape, width);
     random.rows(purpose, weight, width, rows.entries_mut());
@@ -175,7 +178,7 @@ impl Factor {
         Self { entries: gram, order, rank: n }
     }
 
-    /// L with rows in the order of tokens; columns beyond the rank are zero.
+    /// The factor L, tokens × tokens, with rows in the order of the tokens; columns beyond the rank are zero.
     fn lower<T: Scalar>(&self) -> Vec<T> {
         let n = self.order.len();
         let mut lower = vec![T::default(); n * n];
@@ -188,7 +191,8 @@ impl Factor {
         lower
     }
 
-    /// The matrix that turns X into Q; its rows beyond the rank are zero.
+    /// The matrix, tokens × tokens, that multiplies the tokens X to give their orthonormal basis Q; its rows beyond the
+    /// rank are zero.
     fn inverse(&self) -> Vec<f64> {
         let n = self.order.len();
         let mut inverse = vec![0.0; n * n];

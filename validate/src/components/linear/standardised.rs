@@ -12,7 +12,7 @@ use sigprop_stack::Linear;
 
 use crate::{random::Random, scalar::Scalar};
 
-/// Standardises a row.
+/// Subtracts the mean of a row and rescales the row to `length`.
 pub(super) fn standardise<T: Scalar>(length: f64, row: &mut [T]) {
     let before = centre(row);
     let factor = if before > 0.0 { length / before } else { 0.0 };
