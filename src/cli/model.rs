@@ -15,7 +15,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use clap::{Arg, Args};
-use sigprop_stack::Stack;
+use sigprop_stack::{BlockName, Stack};
 
 use super::{
     console::Console,
@@ -119,7 +119,7 @@ impl Network {
         let scheme = self.scheme.as_ref().map_or(String::new(), |scheme| format!(", scheme {scheme}"));
         let architecture = self.described.as_ref().map(|(architecture, _)| architecture);
         let body = &self.stack.streams[self.stack.gradient.stream].body;
-        let n_blocks = body.iter().filter(|node| node.name.starts_with("blocks.")).count();
+        let n_blocks = body.iter().filter(|node| BlockName::is_block(&node.name)).count();
         title(&self.stack.name, n_blocks, architecture.and_then(norm_placement), self.shape()) + &scheme
     }
 }

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use sigprop_stack::{
-    Attention, Branch, Component, Fan, GradientSeed, Head, Interpreter, Mixture, PositionBias, Site, Source, Stack,
-    Stream, Tensor, WeightRow, run,
+    Attention, BlockName, Branch, Component, Fan, GradientSeed, Head, Interpreter, Mixture, Node, Op, PositionBias,
+    Site, Source, Stack, Stream, Tensor, WeightRow, run,
 };
 
 use crate::mean_field::dual::function::value_and_derivative;
@@ -31,9 +31,11 @@ pub struct Blocked {
 }
 
 /// Returns the parameters without a gradient among `weights`, which are the rows of a prediction of `stack`. The
-/// gradient is that of a loss if there is a `head`.
+/// gradient is that of a loss if there is a `head`. Biases of keys are left out, because softmax is invariant to them.
 pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow]) -> Vec<Blocked> {
-    let is_zero = |row: &&WeightRow| row.grad_second_moment.value.is_zero();
+    let mut of_keys = BTreeSet::new();
+    stack.streams.iter().for_each(|stream| key_biases(&stream.body, &mut of_keys));
+    let is_zero = |row: &&WeightRow| row.grad_second_moment.value.is_zero() && !of_keys.contains(row.tensor.as_str());
     let names = weights.iter().filter(is_zero).map(|row| Blocked { tensor: row.tensor.clone(), gates: Vec::new() });
     let mut blocked: Vec<Blocked> = names.collect();
     let mut open = BTreeSet::new();
@@ -55,16 +57,24 @@ pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow])
     blocked
 }
 
+/// Adds the names of the biases of all maps to keys.
+fn key_biases<'s>(body: &'s [Node], names: &mut BTreeSet<&'s str>) {
+    for node in body {
+        if let Op::Attention(attention) = &node.op {
+            names.extend(attention.key.iter().filter_map(|node| match &node.op {
+                Op::Apply(Component::Linear(map)) => map.bias.as_ref().map(|bias| bias.name.as_str()),
+                _ => None,
+            }));
+        }
+        node.op.bodies().for_each(|body| key_biases(body, names));
+    }
+}
+
 /// Returns the names in `open` that are in the same block as `tensor`, or all names in `open` if none is in this block.
 fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
-    let block = |name: &str| {
-        let (before, rest) = name.split_once("blocks.")?;
-        Some(format!("{before}blocks.{}.", rest.split('.').next()?))
-    };
-    let own: Vec<String> = match block(tensor) {
-        Some(block) => open.iter().filter(|gate| gate.starts_with(&block)).cloned().collect(),
-        None => Vec::new(),
-    };
+    let block = |name: &str| BlockName::of(name).map(|name| (name.before.to_owned(), name.block));
+    let is_own = |gate: &&String| block(tensor).is_some_and(|own| block(gate) == Some(own));
+    let own: Vec<String> = open.iter().filter(is_own).cloned().collect();
     if own.is_empty() { open.iter().cloned().collect() } else { own }
 }
 
@@ -321,7 +331,7 @@ mod tests {
             let blocked = of_scheme(architecture, scheme);
             let of = blocked.iter().find(|of| of.tensor == tensor).unwrap_or_else(|| panic!("{scheme}: {blocked:?}"));
             assert!(of.gates.contains(&gate.to_owned()), "{scheme}: {of:?}");
-            let closed = |of: &&Blocked| of.gates.is_empty() && !of.tensor.ends_with("key.bias");
+            let closed = |of: &&Blocked| of.gates.is_empty();
             assert_eq!(blocked.iter().find(closed), None, "{scheme}");
         }
     }

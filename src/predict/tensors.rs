@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sigprop_stack::{Component, Node, Op, Quantity, RowGroup, SiteTable, Stack};
+use sigprop_stack::{BlockName, Component, Node, Op, Quantity, RowGroup, SiteTable, Stack};
 
 use crate::caveat::{Caveat, Condition};
 
@@ -57,7 +57,7 @@ fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
     let ln_variances: Vec<f64> = table
         .sites
         .iter()
-        .filter(|row| row.is_stream_site && (row.layer < 0 || row.site.contains("blocks.")))
+        .filter(|row| row.is_stream_site && (row.layer < 0 || BlockName::is_block(&row.site)))
         .filter_map(|row| Some(row.value(Quantity::Variance)?.ln_abs()))
         .collect();
     let Some(&last) = ln_variances.last() else { return 0.0 };

@@ -17,8 +17,7 @@ const SHOWN: usize = 3;
 
 /// Judges the parameters without a gradient, of `n_tensors` in all.
 pub(super) fn judge(blocked: &[Blocked], n_tensors: usize) -> Vec<Finding> {
-    let without = blocked.iter().filter(|of| !of.tensor.ends_with("key.bias"));
-    let (closed, opening): (Vec<&Blocked>, Vec<&Blocked>) = without.partition(|of| of.gates.is_empty());
+    let (closed, opening): (Vec<&Blocked>, Vec<&Blocked>) = blocked.iter().partition(|of| of.gates.is_empty());
     let finding = |severity, of: &[&Blocked], text: String| Finding {
         kind: Kind::NoGradient,
         severity,

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use sigprop_stack::WeightRow;
+use sigprop_stack::{BlockName, WeightRow};
 
 use super::{Finding, Kind, Severity, factor};
 
@@ -62,15 +62,13 @@ pub(crate) fn over_blocks(tensor: &str) -> Option<String> {
     around_block(tensor).map(starred)
 }
 
-/// The parts of a name before and after `blocks.3.`.
+/// The parts of the name of a tensor before and after the number of its block.
 fn around_block(tensor: &str) -> Option<(&str, &str)> {
-    let (before, rest) = tensor.split_once("blocks.")?;
-    let (_, path) = rest.split_once('.')?;
-    Some((before, path))
+    BlockName::of(tensor).filter(|name| !name.path.is_empty()).map(|name| (name.before, name.path))
 }
 
 fn starred((before, path): (&str, &str)) -> String {
-    format!("{before}blocks.*.{path}")
+    format!("{before}*.{path}")
 }
 
 /// Judges the gradient norms of weight matrices over the blocks; `None` if no matrix in the blocks has a gradient.

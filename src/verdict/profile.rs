@@ -1,6 +1,6 @@
 //! The curve that is judged: one stream from its input to its last block.
 
-use sigprop_stack::{SiteRow, SiteTable};
+use sigprop_stack::{BlockName, SiteRow, SiteTable};
 
 /// The sites of one stream from the input of block 0 to the output of the last block.
 pub(crate) struct Profile<'t> {
@@ -16,7 +16,7 @@ impl<'t> Profile<'t> {
     }
 
     fn of(rows: &[&'t SiteRow]) -> Self {
-        let is_block = |row: &SiteRow| row.site.contains("blocks.");
+        let is_block = |row: &SiteRow| BlockName::is_block(&row.site);
         let named = rows.iter().any(|row| is_block(row));
         let kept = rows.iter().filter(|row| !named || row.layer < 0 || is_block(row)).copied().collect();
         let stream = rows.first().and_then(|row| row.site.split_once('.')).map(|(stream, _)| stream);

@@ -31,7 +31,7 @@ pub use learning_rates::{LearningRates, Optimizer};
 pub use number::Number;
 pub use parameter::{Named, Parameter, Values};
 pub use role::{MapRole, RoleKind};
-pub use site::Site;
+pub use site::{BlockName, Site};
 pub use stack::{GradientSeed, Node, Op, RowGroup, Stack, Stream};
 pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};
 pub use tensor::{Init, Tensor};

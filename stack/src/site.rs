@@ -101,6 +101,45 @@ impl<'s> Site<'s> {
     }
 }
 
+/// A name cut at the number of its block: `blocks.3.ffn.in.weight` into `blocks.`, 3 and `ffn.in.weight`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockName<'n> {
+    /// The part before the number, which ends with a dot unless it is empty.
+    pub before: &'n str,
+    /// The number of the block.
+    pub block: usize,
+    /// The part after the number, without a dot; empty for the site of the block itself.
+    pub path: &'n str,
+}
+
+impl<'n> BlockName<'n> {
+    /// Cuts a name at its first part that is a number; `None` if no part is.
+    ///
+    /// ```
+    /// use sigprop_stack::BlockName;
+    ///
+    /// let name = BlockName::of("transformer.h.3.mlp.c_fc.weight").unwrap();
+    /// assert_eq!((name.before, name.block, name.path), ("transformer.h.", 3, "mlp.c_fc.weight"));
+    /// assert_eq!(BlockName::of("final_norm.gain"), None);
+    /// ```
+    pub fn of(name: &'n str) -> Option<Self> {
+        let mut start = 0;
+        for part in name.split('.') {
+            let end = start + part.len();
+            if let Ok(block) = part.parse() {
+                return Some(Self { before: &name[..start], block, path: name.get(end + 1..).unwrap_or_default() });
+            }
+            start = end + 1;
+        }
+        None
+    }
+
+    /// Returns true if a site is a block of its stream.
+    pub fn is_block(site: &str) -> bool {
+        BlockName::of(site).is_some_and(|name| name.path.is_empty())
+    }
+}
+
 /// The path.
 impl fmt::Display for Site<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
