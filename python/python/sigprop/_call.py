@@ -78,7 +78,7 @@ def call(command: str, result: type[R], given: Mapping[str, Any], switches: froz
 @contextmanager
 def files(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The flags with data replaced by temporary files, for flags whose data the command reads from files."""
-    writers = {"observed": _write_observed, "tokens": _write_tokens, "decoder_tokens": _write_tokens}
+    writers = {"observed": _write_observed, "tokens": _write_tokens, "decoder_tokens": _write_tokens, "stack": _write_stack}
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         for name, write in writers.items():
             value = flags.get(name)
@@ -90,6 +90,13 @@ def files(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _write_tokens(path: str, ids: Any) -> str:
     path += ".npy"
     np.save(path, np.asarray(ids))
+    return path
+
+
+def _write_stack(path: str, stack: Any) -> str:
+    path += ".json"
+    with open(path, "w") as file:
+        json.dump(stack, file)
     return path
 
 

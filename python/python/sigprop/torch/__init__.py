@@ -15,8 +15,25 @@ True
 
 from ._apply import Applied, apply_, audit
 from ._build import build
+from ._live import init_, predict
 from ._network import Network
 from ._probe import Observed, Probe, probe
 from ._structure import plan
+from ._trace import TraceError, Traced, trace
 
-__all__ = ["Applied", "Network", "Observed", "Probe", "apply_", "audit", "build", "plan", "probe"]
+__all__ = [
+    "Applied",
+    "Network",
+    "Observed",
+    "Probe",
+    "TraceError",
+    "Traced",
+    "apply_",
+    "audit",
+    "build",
+    "init_",
+    "plan",
+    "predict",
+    "probe",
+    "trace",
+]

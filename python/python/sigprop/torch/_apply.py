@@ -60,11 +60,11 @@ def apply_(
     init = initialiser(plan_or_scheme)
     module = uncompiled(model)
     if strict:
-        _refuse(Applied(init.initialise(module, dry_run=True)))
+        refuse(Applied(init.initialise(module, dry_run=True)))
     return Applied(init.initialise(module, generator=generator, dry_run=dry_run))
 
 
-def _refuse(found: Applied) -> None:
+def refuse(found: Applied) -> None:
     def listed(names: list[str]) -> str:
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 

@@ -18,7 +18,7 @@ from ._structure import Piece, Structure, planned_for, uncompiled
 Sites = Union[Literal["stream", "all"], Sequence[str]]
 # Arguments of the module: by name, in their order, or a single one.
 Batch = Union[Mapping[str, Any], tuple[Any, ...], Tensor]
-# The moments that `_moments` computes from the sums of a signal, by name.
+# The moments that `moments_of` computes from the sums of a signal, by name.
 Moments = dict[str, float]
 
 
@@ -158,7 +158,7 @@ class Probe:
         moments: dict[str, Moments] = {}
         for site in self._structure.sites:
             if site in self._sites and site in held:
-                moments[site] = _moments(held[site], held.get(f"gradient of {site}"))
+                moments[site] = moments_of(held[site], held.get(f"gradient of {site}"))
         for piece in self._pieces:
             if f"weight {piece.tensor}" in held:
                 square, count = held[f"weight {piece.tensor}"]
@@ -198,30 +198,12 @@ class Probe:
 
     @torch.no_grad()
     def _add(self, name: str, signal: Tensor) -> None:
-        """Adds the counts of entries and pairs, and the sums of entries, squares and products of pairs, without waiting for the device."""
+        """Adds the sums of a signal or gradient, without waiting for the device."""
         # Shape (batch, tokens, features); a signal without tokens gets one.
-        signal = _wide(signal if signal.dim() > 2 else signal[:, None])
+        signal = signal if signal.dim() > 2 else signal[:, None]
         self._sequences = signal.shape[0]
-        if signal.dim() > 3:
-            # Heads of attention weights count as sequences.
-            signal = signal.flatten(0, -3)
-        mask = self._mask
-        if mask is not None and mask.shape == signal.shape[:2]:
-            here = mask.to(signal)
-            signal = signal * here[..., None]
-        else:
-            here = torch.ones_like(signal[..., 0])
-        tokens = here.sum(1)
-        squares = signal.square().sum()
-        sums = torch.stack(
-            [
-                tokens.sum() * signal.shape[-1],
-                (tokens * (tokens - 1)).sum() * signal.shape[-1],
-                signal.sum(),
-                squares,
-                signal.sum(1).square().sum() - squares,
-            ]
-        )
+        # Heads of attention weights count as sequences.
+        sums = sums_of(signal.flatten(0, -3) if signal.dim() > 3 else signal, self._mask)
         self._sums[name] = sums + self._sums[name] if name in self._sums else sums
 
     def _at_weight(self, piece: Piece) -> Callable[[Tensor], None]:
@@ -300,7 +282,34 @@ def _wide(signal: Tensor) -> Tensor:
     return signal.detach().to(torch.float32 if signal.device.type == "mps" else torch.float64)
 
 
-def _moments(signal: list[float], gradient: list[float] | None) -> Moments:
+def sums_of(signal: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The counts of entries and of pairs of tokens, and the sums of entries, squares and products of pairs.
+
+    Args:
+        signal: Shape (batch, tokens, features).
+        mask: Shape (batch, tokens): zero for tokens to leave out. One of another shape is not used.
+    """
+    signal = _wide(signal)
+    if mask is not None and mask.shape == signal.shape[:2]:
+        here = mask.to(signal)
+        signal = signal * here[..., None]
+    else:
+        here = torch.ones_like(signal[..., 0])
+    tokens = here.sum(1)
+    squares = signal.square().sum()
+    return torch.stack(
+        [
+            tokens.sum() * signal.shape[-1],
+            (tokens * (tokens - 1)).sum() * signal.shape[-1],
+            signal.sum(),
+            squares,
+            signal.sum(1).square().sum() - squares,
+        ]
+    )
+
+
+def moments_of(signal: list[float], gradient: list[float] | None) -> Moments:
+    """Means from the sums of a signal and of its gradient."""
     entries, pairs, total, squares, products = signal
     found = {"mean": total / entries, "square": squares / entries}
     if pairs > 0:

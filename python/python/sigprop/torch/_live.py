@@ -1,0 +1,177 @@
+"""Predictions and initialisations of live modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._call import call
+from .._commands import _SWITCHES
+from .._results import Prediction
+from ._apply import Applied, refuse
+from ._network._node import Drawn
+from ._structure import uncompiled
+from ._trace import Traced, trace
+
+
+def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
+    """Predicts the signals and gradients of a live module, whatever its code, with the weights that it holds.
+
+    >>> import torch
+    >>> module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+    >>> predict(module, torch.randn(32, 64))["site"].tolist()
+    ['embeddings', '0', '1', '2']
+    >>> predict(module, torch.randn(32, 64), scheme="xavier")["variance"][1].round(2)
+    1.0
+
+    Args:
+        module: Any module that `trace` reads.
+        args: The arguments of the module.
+        seq_len: Tokens of a sequence of ids [default: as many as are given].
+        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.predict`: `sites="all"`,
+            `weights=True`, `head="own"`. `scheme="gpt2"` predicts the module as that scheme would initialise it. Flags that
+            describe a network are refused.
+
+    Raises:
+        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
+    """
+    given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
+    traced = trace(module, *args, **given)
+    others = {name: value for name, value in flags.items() if name not in given}
+    return call("predict", Prediction, {"stack": traced.at_length(seq_len), **others}, _SWITCHES)
+
+
+def init_(
+    module: nn.Module,
+    *args: Any,
+    scheme: str,
+    generator: torch.Generator | None = None,
+    strict: bool = True,
+    dry_run: bool = False,
+    **tensors: Tensor,
+) -> Applied:
+    """Initialises the parameters of a live module in place by a scheme, from the roles that `trace` finds for them.
+
+    >>> module = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+    >>> applied = init_(module, torch.randn(16, 64), scheme="kaiming")
+    >>> applied["name"].tolist()
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+
+    Args:
+        module: Any module that `trace` reads.
+        args: The arguments of the module, to run it once.
+        scheme: A scheme as `sigprop.schemes()` lists them.
+        generator: The generator of the random numbers [default: that of torch].
+        strict: Refuse, before anything is changed, a module with parameters that the stack does not have, and a scheme with
+            scales of residual connections that the module must apply itself.
+        dry_run: Change nothing; `std` is then that of the present parameters.
+        tensors: Arguments of the module by name.
+
+    Raises:
+        ValueError: If stacks cannot describe the module, if the command refuses the scheme, or if `strict` refuses the module.
+    """
+    traced = trace(module, *args, **tensors)
+    initialised = _initialised(traced, scheme)
+    drawn = dict(_distributions(initialised))
+    reached = {weight.origin.parameter for weight in traced.weights.values() if weight.origin is not None}
+    parameters = dict(uncompiled(module).named_parameters())
+    report: dict[str, Any] = {
+        "drawn": [],
+        "unmatched": [name for name in parameters if name not in reached],
+        "missing": [],
+        "standardised": [],
+        "residual": [{"site": site} for site in _changed_sums(traced.stack, initialised)],
+    }
+    if strict:
+        refuse(Applied(report))
+    for name, weight in traced.weights.items():
+        if weight.origin is None or weight.origin.parameter not in parameters:
+            continue
+        parameter = parameters[weight.origin.parameter]
+        init = drawn.get(name, "zero")
+        if not dry_run:
+            _draw(parameter, weight.origin.axis, weight.origin.indices, init, generator)
+        std = float(_part(parameter, weight.origin.axis, weight.origin.indices).detach().float().std(correction=0))
+        report["drawn"].append((weight.origin.parameter, name, _std(init), std))
+    return Applied(report)
+
+
+def _initialised(traced: Traced, scheme: str) -> dict[str, Any]:
+    """The stack of a module as a scheme initialises it."""
+    with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
+        path = os.path.join(folder, "stack.json")
+        flags = {"stack": traced.stack, "scheme": scheme, "dump_stack": path, "theory": "mean-field"}
+        call("predict", Prediction, flags, _SWITCHES)
+        with open(path) as file:
+            stack: dict[str, Any] = json.load(file)
+            return stack
+
+
+def _distributions(part: Any, site: str = "") -> Iterator[tuple[str, Any]]:
+    """The distributions of all tensors of a part of a stack, and the gains of norms, by name."""
+    if isinstance(part, list):
+        for inner in part:
+            yield from _distributions(inner, site)
+    elif isinstance(part, dict):
+        if "init" in part and "name" in part:
+            yield part["name"], part["init"]
+        if "op" in part:
+            site = f"{site}.{part['name']}" if site else part["name"]
+        elif "body" in part and "source" in part:
+            site = ""
+        if "norm" in part and "gain" in part["norm"]:
+            yield f"{site}.gain", {"constant": {"value": part["norm"]["gain"]}}
+        for inner in part.values():
+            yield from _distributions(inner, site)
+
+
+def _changed_sums(before: Any, after: Any, site: str = "") -> list[str]:
+    """The sites of residual connections whose scales differ."""
+    if isinstance(before, list):
+        return [found for one, other in zip(before, after, strict=True) for found in _changed_sums(one, other, site)]
+    if not isinstance(before, dict):
+        return []
+    if "op" in before:
+        site = f"{site}.{before['name']}" if site else before["name"]
+    if "sum" in before:
+        scales = [[branch["scale"] for branch in part["sum"]["branches"]] for part in (before, after)]
+        if any(abs(one - other) > 1e-6 * abs(one) for one, other in zip(*scales, strict=True)):
+            return [site, *_changed_sums(before["sum"], after["sum"], site)]
+    return [found for name, inner in before.items() if name in after for found in _changed_sums(inner, after[name], site)]
+
+
+@torch.no_grad()
+def _draw(
+    parameter: Tensor, axis: int, indices: tuple[int, ...] | None, init: Any, generator: torch.Generator | None
+) -> None:
+    part = _part(parameter, axis, indices)
+    values = torch.empty_like(part)
+    Drawn(tuple(part.shape), init).into(values, generator)
+    if indices is None:
+        parameter.copy_(values)
+    else:
+        parameter.index_copy_(axis, torch.tensor(indices, device=parameter.device), values)
+
+
+def _part(parameter: Tensor, axis: int, indices: tuple[int, ...] | None) -> Tensor:
+    return parameter if indices is None else parameter.index_select(axis, torch.tensor(indices, device=parameter.device))
+
+
+def _std(init: Any) -> float:
+    """The standard deviation of the entries around zero of a distribution; of gains, their value."""
+    if init == "zero":
+        return 0.0
+    [(kind, of)] = init.items()
+    if kind == "uniform":
+        return float(of["bound"] / 3**0.5)
+    if kind == "truncated_normal":
+        cut = torch.tensor(of["cutoff"], dtype=torch.float64)
+        density = torch.exp(-(cut**2) / 2) / (2 * torch.pi) ** 0.5
+        return float(of["std"] * (1 - 2 * cut * density / torch.erf(cut / 2**0.5)).sqrt())
+    return float(of["value"] if kind == "constant" else of["std"])

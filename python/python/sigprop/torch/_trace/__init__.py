@@ -1,0 +1,84 @@
+"""Live modules as stacks: nobody has to describe them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ._capture import capture
+from ._components import Refusal
+from ._graph import Unplaced
+from ._read import Read, Refused, read
+from ._structure import Structure, structure
+from ._traced import SitePlace, Traced
+from ._verify import difference
+
+__all__ = ["TraceError", "Traced", "trace"]
+
+
+class TraceError(ValueError):
+    """A module that stacks cannot describe, with one line for every place of its code that they cannot."""
+
+    def __init__(self, refusals: list[Refused]) -> None:
+        self.refusals = refusals
+        lines = [f"{at.path or '(root)'}: {at.text}" + (f" [{at.code}]" if at.code else "") for at in refusals]
+        super().__init__("\n".join(lines))
+
+
+def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
+    """Reads a live module as a stack, from a run of `module(*args, **kwargs)`, and compares the values of both.
+
+    >>> import torch
+    >>> traced = trace(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8)), torch.randn(4, 8))
+    >>> list(traced.sites)
+    ['embeddings', '0', '1', '2']
+    >>> traced.roles["0.weight"].name
+    'other'
+
+    The stack has the standard deviations of the parameters that the module holds. It starts where ids or vectors come in, and
+    ends with the output, or before the last map if that is a head (more outputs than inputs). Long sequences of ids are cut.
+    The module, which may be compiled and on any device, does not change.
+
+    Raises:
+        TraceError: If stacks cannot describe the module. Its `refusals` are all places where they cannot.
+    """
+    name = type(module).__name__
+    try:
+        captured = capture(module, args, kwargs)
+        found = read(captured)
+        if found.refusals or found.end is None:
+            nothing = Refused("", "", "an output without a signal; expected one that depends on the inputs")
+            raise TraceError(found.refusals or [nothing])
+        checked = structure(found.end, name, found.sequences, exact=True)
+        made = structure(found.end, name, found.sequences)
+    except Unplaced as refusal:
+        raise TraceError([Refused(refusal.component.path, refusal.component.code, str(refusal))]) from None
+    except Refusal as refusal:
+        raise TraceError([Refused("", "", str(refusal))]) from refusal
+    different = difference(found, checked)
+    if different is not None:
+        raise TraceError([different])
+    sites = {site: SitePlace(made.paths.get(site, component.path), component.code) for site, component in made.sites.items()}
+    given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    used = [value for value in captured.inputs.values() if isinstance(value, Tensor)]
+    lengths = {cut.shape[-1]: whole.shape[-1] for cut, whole in zip(used, given, strict=True) if whole.dim() == 2}
+    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, _notes(found, made), found, made, lengths)
+
+
+def _notes(found: Read, made: Structure) -> list[str]:
+    notes = [*found.notes, *made.parts.notes]
+    # Biases that are equal have no effect to speak of.
+    copied = [pair for pair in found.copied if found.captured.state[pair[0]].dim() > 1]
+    if copied:
+        first, copy = copied[0]
+        notes.append(
+            f"{len(copied)} weights have the values of others ({copy} those of {first}), as if layers were copies: predictions "
+            "take them as independent, with signals too small and gradients too large. Initialise each layer by itself."
+        )
+    shared = [name for name, count in Counter(made.parts.maps).items() if count > 1]
+    if shared:
+        notes.append(f"{', '.join(shared[:3])}: maps at several sites have one weight; predictions take them as independent")
+    return notes

@@ -1,0 +1,258 @@
+"""Captures the graph of operations of a live module, by torch.export."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from .._structure import uncompiled
+from ._components import Refusal
+
+# Token ids are cut to this length at most, because index tensors grow with tokens × features.
+_LONGEST = 16
+_LOW_PRECISION = (torch.bfloat16, torch.float16)
+
+
+@dataclass(eq=False)
+class Captured:
+    """The operations of a module on an example input."""
+
+    graph_module: fx.GraphModule
+    nodes: list[fx.Node]
+    # Example inputs by placeholder: tensors, numbers, None.
+    inputs: dict[fx.Node, Any]
+    # Names in `state` by placeholder.
+    names: dict[fx.Node, str]
+    # Parameters, buffers and other tensors of the module.
+    state: dict[str, Tensor]
+    # The names that belong to parameters. Of tied ones, all have an entry in `state` and `canonical` maps them to the first.
+    parameters: frozenset[str]
+    canonical: dict[str, str]
+    # Nodes that the module returns, in order.
+    outputs: list[fx.Node]
+
+    def arguments(self, state: Mapping[str, Tensor] | None = None) -> list[Any]:
+        """The arguments of the graph module for the example input, with the tensors of `state` if it has them.
+
+        Buffers are copies, because BatchNorm writes to them.
+        """
+        copies = {name: value.clone() for name, value in self.state.items() if name not in self.parameters}
+        found = {**self.state, **copies, **(state or {})}
+        placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        return [found[self.names[node]] if node in self.names else self.inputs[node] for node in placeholders]
+
+    def path(self, node: fx.Node) -> str:
+        """The path of the module that a node belongs to."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        return re.sub(r"@\d+$", "", str(stack[-1][0])) if stack else ""
+
+    def code(self, node: fx.Node) -> str:
+        """File, line and text of the code of a node."""
+        frames = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
+        outside = [frame for frame in frames if "/site-packages/torch/" not in frame[0]] or frames
+        if not outside:
+            return ""
+        file, line, text = outside[-1]
+        return f"{file.split('/site-packages/')[-1]}:{line}: {text.strip()}"
+
+
+def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
+    """Captures the graph of `module(*args, **kwargs)`. The module is as before afterwards.
+
+    Raises:
+        Refusal: If torch.export cannot capture it.
+    """
+    module = _readable(uncompiled(module))
+    given = dict(kwargs)
+    if "use_cache" in inspect.signature(module.forward).parameters:
+        given.setdefault("use_cache", False)
+    args, given = pytree.tree_map_only(Tensor, _on_cpu, (args, given))
+    short = _shortened(module, args, given)
+    if short is not None:
+        try:
+            return _captured(module, *short)
+        except Refusal:
+            # The length is fixed in the code.
+            pass
+    return _captured(module, args, given)
+
+
+def _on_cpu(given: Tensor) -> Tensor:
+    given = given.detach().cpu()
+    return given.float() if given.is_floating_point() else given
+
+
+def _readable(module: nn.Module) -> nn.Module:
+    """The module, or a copy on the CPU in float32 if it is elsewhere or has another precision."""
+    tensors = [*module.parameters(), *module.buffers()]
+    is_double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
+    if any(tensor.is_meta for tensor in tensors):
+        raise Refusal("parameters on the meta device, without values; expected an initialised module, perhaps with fewer blocks")
+    if not is_double and all(tensor.device.type == "cpu" and tensor.dtype not in _LOW_PRECISION for tensor in tensors):
+        return module
+    try:
+        return copy.deepcopy(module).cpu().float()
+    except Exception as error:
+        raise Refusal(f"a module that cannot be copied to the CPU in float32 ({error}); expected one that is there") from error
+
+
+def _shortened(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Arguments with few tokens, whose number is no other size of the module. None if the given ones are so already."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    lengths = list(dict.fromkeys(leaf.shape[-1] for leaf in tensors if _is_ids(leaf)))
+    sizes = {size for parameter in module.parameters() for size in parameter.shape}
+    free = [length for length in (13, 11, 14, 15, 10, 9, 12, 7) if length not in sizes]
+    new = {length: free.pop(0) for length in lengths if length > _LONGEST and free}
+    only_ids = all(_is_ids(leaf) for leaf in tensors)
+    if not new and not (only_ids and any(len(leaf) != 2 for leaf in tensors)):
+        return None
+
+    def shorten(leaf: Tensor) -> Tensor:
+        if not _is_ids(leaf):
+            return leaf
+        leaf = leaf[:, : new.get(leaf.shape[1], leaf.shape[1])]
+        if not only_ids:
+            return leaf
+        return torch.cat([leaf, leaf.roll(1, -1)]) if len(leaf) == 1 else leaf[:2]
+
+    return pytree.tree_map_only(Tensor, shorten, (args, kwargs))  # type: ignore[no-any-return]
+
+
+def _is_ids(given: Tensor) -> bool:
+    return given.dim() == 2 and not given.is_floating_point()
+
+
+def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), _caches_as_buffers(module):
+            program = torch.export.export(module, args, kwargs, strict=False)
+            if any(_writes(node) for node in program.graph.nodes):
+                program = program.run_decompositions({})
+    except Exception as error:
+        raise Refusal(f"code that torch.export cannot capture: {' '.join(str(error).split())[:300]}") from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return _of_program(program, pytree.tree_leaves((args, kwargs)))
+
+
+def _writes(node: fx.Node) -> bool:
+    """True for operations in place on signals, after which a value is another than its operation gave."""
+    value = node.meta.get("val")
+    is_mutable = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return is_mutable and isinstance(value, Tensor) and value.is_floating_point()
+
+
+@contextmanager
+def _caches_as_buffers(module: nn.Module) -> Iterator[None]:
+    """Makes tensors that are plain attributes of modules buffers for a while, so that code may write to them."""
+    moved: list[tuple[nn.Module, str, Tensor]] = []
+    for inner in module.modules():
+        for name, value in list(vars(inner).items()):
+            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+                delattr(inner, name)
+                inner.register_buffer(name, value, persistent=False)
+                moved.append((inner, name, value))
+    try:
+        yield
+    finally:
+        for inner, name, value in moved:
+            delattr(inner, name)
+            inner._non_persistent_buffers_set.discard(name)
+            setattr(inner, name, value)
+
+
+def _of_program(program: torch.export.ExportedProgram, leaves: list[Any]) -> Captured:
+    graph_module, signature = program.graph_module, program.graph_signature
+    _inline(graph_module)
+    found = {**program.state_dict, **program.constants}
+    specs = {spec.arg.name: spec for spec in signature.input_specs}
+    given = iter(leaves)
+    inputs: dict[fx.Node, Any] = {}
+    names: dict[fx.Node, str] = {}
+    for node in graph_module.graph.nodes:
+        if node.op == "placeholder":
+            spec = specs[node.name]
+            if spec.kind.name == "USER_INPUT":
+                inputs[node] = next(given)
+            else:
+                names[node] = str(spec.target)
+    _vary(inputs)
+    state = {name: value.detach() for name, value in found.items() if isinstance(value, Tensor)}
+    parameters = frozenset(name for name in signature.parameters if name in state)
+    canonical: dict[str, str] = {}
+    first: dict[Any, str] = {}
+    for name, value in state.items():
+        place = (value.data_ptr(), value.shape, value.stride()) if name in parameters and value.numel() else name
+        canonical[name] = first.setdefault(place, name)
+    nodes = list(graph_module.graph.nodes)
+    returned = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
+    outputs = [node for node in pytree.tree_leaves(list(nodes[-1].args)) if isinstance(node, fx.Node) and node.name in returned]
+    return Captured(graph_module, nodes, inputs, names, state, parameters, canonical, outputs)
+
+
+def _vary(inputs: dict[fx.Node, Any]) -> None:
+    """Gives the first input that chooses rows of tables different ids if no input has any, so that it does not look like a mask."""
+    chosen = [(node, _table(node)) for node, value in inputs.items() if isinstance(value, Tensor) and _is_ids(value)]
+    tables = [(node, table) for node, table in chosen if table is not None]
+    if tables and all(bool((inputs[node] == inputs[node][0, 0]).all()) for node, _ in tables):
+        node, table = tables[0]
+        count = inputs[node].numel()
+        inputs[node] = (7919 * torch.arange(count) % table.meta["val"].shape[0]).reshape(inputs[node].shape)
+
+
+def _table(node: fx.Node) -> fx.Node | None:
+    """The table of which a node chooses rows, as it is or reshaped."""
+    for user in node.users:
+        name = getattr(user.target, "__name__", "")
+        if name.startswith("embedding.") and isinstance(user.args[0], fx.Node) and user.args[1] is node:
+            return user.args[0]
+        found = _table(user) if name.startswith(("view.", "reshape.", "alias.", "clone.", "slice.")) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _inline(graph_module: fx.GraphModule) -> None:
+    """Replaces regions of autocast and set_grad by their operations, and casts to low precision by casts to float32."""
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not any(isinstance(arg, fx.Node) and _is_region(graph_module, arg) for arg in node.args):
+            continue
+        place = next(index for index, arg in enumerate(node.args) if isinstance(arg, fx.Node) and _is_region(graph_module, arg))
+        region = getattr(graph_module, str(node.args[place].target))
+        _inline(region)
+        inner = [each for each in region.graph.nodes if each.op == "placeholder"]
+        mapped: dict[fx.Node, Any] = dict(zip(inner, node.args[place + 1 :], strict=False))
+        with graph.inserting_before(node):
+            results = graph.graph_copy(region.graph, mapped)
+        for user in list(node.users):
+            if user.target is operator.getitem and isinstance(results, (tuple, list)):
+                user.replace_all_uses_with(results[user.args[1]])
+                graph.erase_node(user)
+        if node.users:
+            node.replace_all_uses_with(results)
+        graph.erase_node(node)
+    for node in graph.nodes:
+        node.args = pytree.tree_map(_whole_precision, node.args)
+        node.kwargs = pytree.tree_map(_whole_precision, node.kwargs)
+    graph_module.recompile()
+
+
+def _is_region(graph_module: fx.GraphModule, node: fx.Node) -> bool:
+    return node.op == "get_attr" and isinstance(getattr(graph_module, str(node.target), None), fx.GraphModule)
+
+
+def _whole_precision(argument: Any) -> Any:
+    return torch.float32 if isinstance(argument, torch.dtype) and argument in _LOW_PRECISION else argument

@@ -1,0 +1,280 @@
+"""Maps: operations that mix features or tokens, each of which is a component."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from . import _attention as attention
+from ._components import Convolution, Dropout, Linear, Norm, Refusal, Tokens, Weight
+from ._islands import Islands
+from ._layout import Signal, entries_of
+
+
+def _argument(node: fx.Node, place: int, default: Any = None) -> Any:
+    return node.args[place] if len(node.args) > place else default
+
+
+def _weight(islands: Islands, node: fx.Node | None, arrange: Callable[[Tensor], Tensor] = lambda value: value) -> Weight | None:
+    if node is None:
+        return None
+    if not islands.constants.is_constant(node):
+        raise Refusal("weights that are computed from the input; expected parameters")
+    return islands.constants.weight(node, arrange)
+
+
+def _linear(
+    islands: Islands, node: fx.Node, signal: Signal, weight: Weight | None, bias: Weight | None = None
+) -> tuple[Linear, Tensor]:
+    """A linear map of the features along the last axis, and its entries, with features last."""
+    assert weight is not None
+    component, rows, order = islands.layout.permuted_tokens(signal)
+    if order is not None:
+        columns = torch.empty_like(order)
+        columns[order] = torch.arange(len(order))
+        weight = replace(weight, value=weight.value[:, columns])
+    width = len(weight.value)
+    if bias is not None and bias.value.shape != (width,):
+        raise Refusal("a bias that is no vector of features; expected one entry per output")
+    made = islands.layout.make(
+        Linear, inputs=[component], width=width, rows=component.rows, weight=weight, bias=bias, **islands.where(node)
+    )
+    return made, entries_of(rows, width)
+
+
+def linear(islands: Islands, node: fx.Node) -> None:
+    x, weight = node.args[:2]
+    bias = _weight(islands, _argument(node, 2))
+    islands.start(node, *_linear(islands, node, islands.signal(x), _weight(islands, weight), bias))  # type: ignore[arg-type]
+
+
+def addmm(islands: Islands, node: fx.Node) -> None:
+    bias, x, weight = node.args[:3]
+    if node.kwargs:
+        raise Refusal("addmm with factors; expected x W + b")
+    before = islands.signal(x)  # type: ignore[arg-type]
+    weights = _weight(islands, weight, Tensor.t), _weight(islands, bias)  # type: ignore[arg-type]
+    islands.start(node, *_linear(islands, node, before, *weights))
+
+
+def matmul(islands: Islands, node: fx.Node) -> None:
+    """A linear map, scores, or averages of values."""
+    x, y = node.args[:2]
+    assert isinstance(x, fx.Node) and isinstance(y, fx.Node)
+    _product(islands, node, x, y)
+
+
+def _product(islands: Islands, node: fx.Node, x: fx.Node, y: fx.Node, alpha: float = 1.0, added: Tensor | None = None) -> None:
+    constants = islands.constants
+    if constants.is_constant(y):
+        if constants.values[y].dim() != 2:
+            raise Refusal("a product with a batch of matrices; expected one matrix")
+        islands.start(node, *_linear(islands, node, islands.signal(x), _weight(islands, y, Tensor.t)))
+    elif constants.is_constant(x):
+        raise Refusal("a constant matrix times a signal, which mixes tokens; expected maps over features")
+    elif _is_of_scores(islands, x):
+        islands.start(node, *attention.average(islands, node, x, islands.signal(y)))
+    else:
+        key = islands.signal(y)
+        key = Signal(key.component, key.entries.transpose(-1, -2))
+        attention.scores(islands, node, islands.signal(x), key, alpha, added)
+
+
+def _is_of_scores(islands: Islands, node: fx.Node) -> bool:
+    return node in islands.base and islands.base[node] in islands.scores
+
+
+def baddbmm(islands: Islands, node: fx.Node) -> None:
+    """Scores with a constant added."""
+    added, x, y = node.args[:3]
+    assert isinstance(added, fx.Node) and isinstance(x, fx.Node) and isinstance(y, fx.Node)
+    if not islands.constants.is_constant(added) or islands.constants.is_constant(y):
+        raise Refusal("a product of batches with something computed added; expected queries, keys and a constant")
+    beta, alpha = float(node.kwargs.get("beta", 1.0)), float(node.kwargs.get("alpha", 1.0))  # type: ignore[arg-type]
+    _product(islands, node, x, y, alpha, beta * islands.constants.values[added])
+
+
+def einsum(islands: Islands, node: fx.Node) -> None:
+    """A product over one index: of signals, or of a signal and a matrix."""
+    equation = str(node.args[0]).replace(" ", "")
+    operands, constants = node.args[1], islands.constants
+    assert isinstance(operands, Sequence) and len(operands) == 2
+    x, y = operands
+    assert isinstance(x, fx.Node) and isinstance(y, fx.Node)
+    inputs, _, out = equation.partition("->")
+    left, right = inputs.split(",")
+    if constants.is_constant(x):
+        x, y, left, right = y, x, right, left
+    summed = [letter for letter in left if letter in right and letter not in out]
+    if constants.is_constant(y):
+        _contracted(islands, node, islands.signal(x), y, (left, right, out))
+        return
+    free = [[letter for letter in side if letter not in other] for side, other in ((left, right), (right, left))]
+    if len(summed) != 1 or [len(each) for each in free] != [1, 1] or "." in equation:
+        raise Refusal(f"einsum {equation}; expected scores of queries and keys, or averages of values")
+    (row,), (column,) = free
+    batch = [letter for letter in out if letter not in (row, column)]
+    is_average = _is_of_scores(islands, x)
+
+    def arranged(signal: Signal, letters: str, wanted: list[str]) -> Signal:
+        return Signal(signal.component, signal.entries.permute([letters.index(letter) for letter in wanted]))
+
+    if is_average and list(left) == [*batch, row, summed[0]]:
+        value = arranged(islands.signal(y), right, [*batch, summed[0], column])
+        made, entries = attention.average(islands, node, x, value)
+        islands.start(node, made, entries.permute([[*batch, row, column].index(letter) for letter in out]))
+    elif not is_average and list(out) == [*batch, row, column]:
+        query = arranged(islands.signal(x), left, [*batch, row, summed[0]])
+        attention.scores(islands, node, query, arranged(islands.signal(y), right, [*batch, column, summed[0]]))
+    else:
+        raise Refusal(f"einsum {equation}; expected scores with keys along the last axis, or averages of values")
+
+
+def _contracted(islands: Islands, node: fx.Node, signal: Signal, matrix: fx.Node, letters: tuple[str, str, str]) -> None:
+    """A linear map, whose features may have several indices."""
+    left, right, out = letters
+    summed = [letter for letter in right if letter in left and letter not in out]
+    new = [letter for letter in out if letter not in left]
+    if sorted(right) != sorted([*summed, *new]) or not summed or "." in left + out:
+        raise Refusal(f"einsum {left},{right}->{out}; expected a map over the features of each token")
+    kept = [letter for letter in left if letter not in summed]
+    entries = signal.entries.permute([left.index(letter) for letter in [*kept, *summed]])
+    sizes = [entries.shape[: len(kept)], islands.constants.values[matrix].shape]
+    shape = dict(zip(kept, sizes[0], strict=True)) | dict(zip(right, sizes[1], strict=True))
+
+    def arrange(value: Tensor) -> Tensor:
+        return value.permute([right.index(letter) for letter in [*new, *summed]]).flatten(len(new)).flatten(0, len(new) - 1)
+
+    weight = _weight(islands, matrix, arrange)
+    made, result = _linear(islands, node, Signal(signal.component, entries.flatten(len(kept))), weight)
+    result = result.reshape([shape[letter] for letter in [*kept, *new]])
+    islands.start(node, made, result.permute([[*kept, *new].index(letter) for letter in out]))
+
+
+def embedding(islands: Islands, node: fx.Node) -> None:
+    table, ids = node.args[:2]
+    if isinstance(ids, (list, tuple)):
+        # table[ids]
+        (ids,) = ids
+    assert isinstance(ids, fx.Node) and isinstance(table, fx.Node)
+    value = islands.constants.values.get(ids)
+    if not islands.constants.is_of_ids(ids) or not islands.constants.is_constant(table):
+        raise Refusal("rows of a table by something else than token ids; expected ids")
+    if not isinstance(value, Tensor) or value.dim() != 2 or len(value) != islands.layout.sequences:
+        raise Refusal("ids that are no sequence (a label or a time); expected shape (batch, tokens)")
+    weight = _weight(islands, table)
+    assert weight is not None
+    width = weight.value.shape[1]
+    made = islands.layout.make(Tokens, width=width, rows=value.numel(), table=weight, ids=value, **islands.where(node))
+    islands.start(node, made, torch.arange(made.rows * width).reshape(*value.shape, width))
+
+
+def dropout(islands: Islands, node: fx.Node) -> None:
+    before = islands.signal(node.args[0])  # type: ignore[arg-type]
+    component = before.component
+    rate = float(node.args[1])  # type: ignore[arg-type]
+    made = islands.layout.make(
+        Dropout, inputs=[component], width=component.width, rows=component.rows, rate=rate, **islands.where(node)
+    )
+    islands.start(node, made, before.entries)
+
+
+def _geometry(node: fx.Node) -> tuple[Any, Any, Any, int]:
+    """Stride, padding, dilation and groups of a convolution."""
+    return _argument(node, 3, [1]), _argument(node, 4, [0]), _argument(node, 5, [1]), _argument(node, 6, 1)
+
+
+def conv1d(islands: Islands, node: fx.Node) -> None:
+    """A convolution over tokens."""
+    x, kernel = node.args[:2]
+    stride, padding, dilation, groups = _geometry(node)
+    if groups != 1 or any(each != 1 for each in dilation) or isinstance(padding, str):
+        raise Refusal("a convolution in groups, with dilation or with named padding; expected a plain one over tokens")
+    before = islands.signal(x)  # type: ignore[arg-type]
+    component, rows = islands.layout.tokens(Signal(before.component, before.entries.transpose(1, 2)))
+    if not torch.equal(rows.flatten(), torch.arange(component.rows)) or rows.dim() != 2 or len(rows) != islands.layout.sequences:
+        raise Refusal("a convolution over something else than the tokens of a sequence; expected these")
+    weight = _weight(islands, kernel, lambda value: value.permute(0, 2, 1).flatten(1))  # type: ignore[arg-type]
+    shape = islands.constants.values[kernel].shape  # type: ignore[index]
+    length, width = node.meta["val"].shape[-1], shape[0]
+    made = islands.layout.make(
+        Convolution,
+        inputs=[component],
+        width=width,
+        rows=len(rows) * length,
+        weight=weight,
+        bias=_weight(islands, _argument(node, 2)),
+        fan_in=shape[1],
+        kernel=shape[2],
+        stride=int(stride[0]),
+        padding=int(padding[0]),
+        **islands.where(node),
+    )
+    entries = torch.arange(made.rows * width).reshape(len(rows), length, width)
+    islands.start(node, made, entries.transpose(1, 2))
+
+
+def conv2d(islands: Islands, node: fx.Node) -> None:
+    """A linear map of the patches of an image, which do not overlap."""
+    x, kernel = node.args[:2]
+    stride, padding, dilation, groups = _geometry(node)
+    _, channels, height, width = islands.constants.values[kernel].shape  # type: ignore[index]
+    steps = list(stride) * 2 if len(stride) == 1 else list(stride)
+    is_plain = groups == 1 and not isinstance(padding, str) and not any(padding) and all(each == 1 for each in dilation)
+    if steps != [height, width] or not is_plain:
+        raise Refusal(f"a convolution of {height} × {width} pixels over images; expected patches that do not overlap")
+    before = islands.signal(x)  # type: ignore[arg-type]
+    down, across = before.entries.shape[-2] // height, before.entries.shape[-1] // width
+    images = before.entries[..., : down * height, : across * width]
+    patches = images.reshape(*images.shape[:2], down, height, across, width).permute(0, 2, 4, 1, 3, 5).flatten(3)
+    weight = _weight(islands, kernel, lambda value: value.flatten(1))  # type: ignore[arg-type]
+    made, entries = _linear(islands, node, Signal(before.component, patches), weight, _weight(islands, _argument(node, 2)))
+    islands.start(node, made, entries.permute(0, 3, 1, 2))
+
+
+def batch_norm(islands: Islands, node: fx.Node) -> None:
+    x, gain, bias, _, _, is_training, _, eps = node.args[:8]
+    before = islands.signal(x)  # type: ignore[arg-type]
+    if before.entries.dim() != 2:
+        raise Refusal("BatchNorm of images or sequences; expected one vector per sample")
+    if not is_training:
+        raise Refusal("BatchNorm with running statistics (evaluation); expected training mode")
+    component, rows = islands.layout.tokens(before)
+    made = islands.layout.make(
+        Norm,
+        inputs=[component],
+        width=component.width,
+        rows=component.rows,
+        kind={"batchnorm": {"training": True}},
+        eps=float(eps),  # type: ignore[arg-type]
+        gain=_weight(islands, gain),  # type: ignore[arg-type]
+        bias=_weight(islands, bias),  # type: ignore[arg-type]
+        **islands.where(node),
+    )
+    islands.start(node, made, entries_of(rows, component.width))
+
+
+def attend(islands: Islands, node: fx.Node) -> None:
+    attention.scaled_dot_product_attention(islands, node)
+
+
+MAPS: dict[str, Callable[[Islands, fx.Node], None]] = {
+    "linear": linear,
+    "addmm": addmm,
+    "matmul": matmul,
+    "mm": matmul,
+    "bmm": matmul,
+    "baddbmm": baddbmm,
+    "einsum": einsum,
+    "embedding": embedding,
+    "dropout": dropout,
+    "dropout_": dropout,
+    "conv1d": conv1d,
+    "conv2d": conv2d,
+    "batch_norm": batch_norm,
+    "scaled_dot_product_attention": attend,
+}

@@ -1,0 +1,274 @@
+"""Reads the graph of operations of a module as a graph of components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from ._capture import Captured
+from ._components import Component, Refusal, Tokens, Vectors
+from ._constants import Constants, operands, operation
+from ._islands import LOCAL, Islands
+from ._joins import join
+from ._layout import Given, Layout, Place, ordered
+from ._maps import MAPS, embedding
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An operation that stacks cannot describe, or that was not recognised."""
+
+    path: str
+    code: str
+    text: str
+
+
+@dataclass(eq=False)
+class Read:
+    """The components of a module."""
+
+    captured: Captured
+    # The component of the first output with at least two axes; None if it was refused.
+    end: Component | None
+    # The number of sequences in the example input. Each has rows / sequences tokens in every component.
+    sequences: int
+    # Where the entries of components are in a run of the graph. Components inside a step that was recognised whole have none.
+    places: dict[Component, Place] = field(default_factory=dict)
+    # All refusals. Operations after one are not reported again.
+    refusals: list[Refused] = field(default_factory=list)
+    # Pairs of names of parameters with equal values, which are not one tensor.
+    copied: list[tuple[str, str]] = field(default_factory=list)
+    # Sources in the order of the inputs of the module.
+    sources: list[Component] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read(captured: Captured) -> Read:
+    """Reads the operations before the first output with at least two axes."""
+    found = _Reader(captured, skips_zero_maps=False).read()
+    if found.refusals:
+        # Maps that start at zero may hide what cannot be read.
+        other = _Reader(captured, skips_zero_maps=True).read()
+        if not other.refusals and other.end is not None:
+            found = other
+    found.copied = _copied(captured)
+    return found
+
+
+class _Reader:
+    def __init__(self, captured: Captured, skips_zero_maps: bool) -> None:
+        self._captured, self._skips = captured, skips_zero_maps
+        self._constants = Constants(captured)
+        first = next((node for node, value in captured.inputs.items() if isinstance(value, Tensor) and value.dim() > 0), None)
+        self._batch_axis = 0 if first is None else _batch_axis(captured, first)
+        sequences = 1 if first is None else captured.inputs[first].shape[self._batch_axis]
+        self._islands = Islands(captured, self._constants, Layout(sequences, first))
+        self._opaque: set[fx.Node] = set()
+        self._refusals: dict[fx.Node, Refused] = {}
+        self._notes: list[str] = []
+
+    def read(self) -> Read:
+        tensors = [node for node in self._captured.outputs if isinstance(node.meta.get("val"), Tensor)]
+        outputs = [node for node in tensors if node.meta["val"].dim() >= 2]
+        if not outputs:
+            raise Refusal("no output with the features of tokens; expected a tensor with at least two axes")
+        self._output = outputs[0]
+        for node in self._before(self._output):
+            self._node(node)
+        end = self._end(outputs[0])
+        reached = set(self._before(outputs[0], self._constants.is_constant))
+        refusals = {node: refused for node, refused in self._refusals.items() if node in reached}
+        if end is None and len(refusals) == 1:
+            end = self._before_pooling(outputs[0], *refusals)
+            refusals = refusals if end is None else {}
+        layout = self._islands.layout
+        sources: list[Component] = [] if end is None else [each for each in ordered(end) if isinstance(each, (Tokens, Vectors))]
+        return Read(
+            captured=self._captured,
+            end=end,
+            sequences=layout.sequences,
+            places=layout.places,
+            refusals=list(refusals.values()),
+            sources=self._by_input(sources),
+            notes=list(dict.fromkeys(self._notes)),
+        )
+
+    def _before(self, end: fx.Node, is_left_out: Callable[[fx.Node], bool] = lambda node: False) -> list[fx.Node]:
+        """Nodes that a node depends on, in order."""
+        seen: set[fx.Node] = set()
+        waiting = [end]
+        while waiting:
+            node = waiting.pop()
+            if node not in seen and (node is end or not is_left_out(node)):
+                seen.add(node)
+                waiting += operands(node)
+        return [node for node in self._captured.nodes if node in seen]
+
+    def _node(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            self._given(node)
+            return
+        given = operands(node)
+        if self._hides(node, given):
+            value = node.meta["val"]
+            self._constants.values[node] = torch.zeros(value.shape, dtype=value.dtype)
+        elif not any(each in self._opaque for each in given) and not self._constants.try_evaluate(node):
+            try:
+                self._signal(node, given)
+            except Refusal as refusal:
+                self._refuse(node, refusal)
+        elif any(each in self._opaque for each in given):
+            self._opaque.add(node)
+
+    def _given(self, node: fx.Node) -> None:
+        value = self._captured.inputs.get(node)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            axis = self._batch_axis if value.dim() == 3 else 0
+            given = Given(width=value.numel(), rows=1, value=value, node=node, batch_axis=axis)
+            self._islands.start(node, given, torch.arange(value.numel()).reshape(value.shape))
+
+    def _hides(self, node: fx.Node, given: list[fx.Node]) -> bool:
+        """True if it is zero, whatever the inputs are: what is multiplied by zero, or a map of zeros of what cannot be read."""
+        name, constants = operation(node), self._constants
+        known = [each for each in given if constants.is_constant(each)]
+        if len(known) == len(given) or not isinstance(node.meta.get("val"), Tensor):
+            return False
+        is_unread = any(each in self._opaque for each in given)
+        if name in ("mul", "mul_"):
+            is_zero = any(constants.is_zero(each) for each in known)
+        else:
+            is_zero = name in ("linear", "addmm", "mm", "matmul") and bool(known) and all(constants.is_zero(each) for each in known)
+        if not is_zero or not (is_unread or (self._skips and self._is_in_branch(node))):
+            return False
+        path = self._captured.path(node) or "(root)"
+        self._notes.append(f"{path}: zero at initialisation, so the branch before it is left out [{self._captured.code(node)}]")
+        return True
+
+    def _is_in_branch(self, node: fx.Node) -> bool:
+        """True if the output depends on inputs in other ways than through a node."""
+        others = self._before(self._output, lambda other: other is node)
+        return node is not self._output and any(each in self._captured.inputs for each in others)
+
+    def _signal(self, node: fx.Node, given: list[fx.Node]) -> None:
+        name, islands, constants = operation(node), self._islands, self._constants
+        signals = [each for each in given if not constants.is_constant(each)]
+        of_ids = [each for each in signals if constants.is_of_ids(each)]
+        if name == "index" and len(given) == 2 and constants.is_constant(given[0]) and constants.is_of_ids(given[1]):
+            embedding(islands, node)
+        elif name.startswith("dropout") and signals[0] in islands.base and islands.base[signals[0]] in islands.scores:
+            islands.base[node] = islands.base[signals[0]]
+        elif name in MAPS:
+            MAPS[name](islands, node)
+        elif name not in LOCAL:
+            raise Refusal(f"aten.{name}, which no component is; expected maps, attention, norms and activations")
+        elif of_ids:
+            raise Refusal(f"{name} of a signal and something computed from the ids (a padding mask?); expected constants")
+        else:
+            bases = {islands.base[each] for each in signals}
+            if len(bases) == 1:
+                islands.base[node] = bases.pop()
+            elif bases & set(islands.scores):
+                raise Refusal("a mask or bias of scores that is computed from signals; expected one of positions")
+            else:
+                joined = join(islands.layout, node, [islands.signal(each) for each in signals], islands.where(node))
+                islands.start(node, joined.component, joined.entries)
+
+    def _end(self, node: fx.Node) -> Component | None:
+        if node in self._opaque:
+            return None
+        try:
+            if node not in self._islands.base:
+                raise Refusal("an output that does not depend on the inputs; expected a signal")
+            return self._islands.tokens(node)[0]
+        except Refusal as refusal:
+            self._refuse(node, refusal)
+            return None
+
+    def _refuse(self, node: fx.Node, refusal: Refusal) -> None:
+        self._refusals[node] = Refused(self._captured.path(node) or "(root)", self._captured.code(node), str(refusal))
+        self._opaque.add(node)
+
+    def _before_pooling(self, output: fx.Node, refused: fx.Node) -> Component | None:
+        """The last component with all tokens, if the only refused operation reads some of them or their average."""
+        islands = self._islands
+        given = [refused] if refused in islands.base else [each for each in operands(refused) if each in islands.base]
+        if len(given) != 1 or islands.base[given[0]] in islands.scores:
+            return None
+        anchor = islands.base[given[0]]
+        if any(node in self._captured.inputs for node in islands.between(anchor, output)):
+            return None
+        for cut in reversed([anchor, *islands.cuts(anchor, given[0])]):
+            try:
+                component, rows = islands.tokens(cut)
+            except Refusal:
+                continue
+            place = self._refusals[refused]
+            if given[0].meta["val"].numel() < cut.meta["val"].numel():
+                does = "reads some tokens or their average"
+            elif refused is output:
+                does = "moves features between tokens"
+            else:
+                return None
+            self._notes.append(f"{place.path}: {does}, so the network ends before it [{place.code}]")
+            return component
+        return None
+
+    def _by_input(self, sources: list[Component]) -> list[Component]:
+        """Sources in the order of the inputs."""
+        order = {node: number for number, node in enumerate(self._captured.nodes)}
+
+        def first(source: Component) -> int:
+            place = self._islands.layout.places[source]
+            seen, waiting = set(), [place.node]
+            while waiting:
+                node = waiting.pop()
+                seen.add(node)
+                waiting += [each for each in operands(node) if each not in seen]
+            return min((order[node] for node in seen if node in self._captured.inputs), default=0)
+
+        return sorted(sources, key=first)
+
+
+def _batch_axis(captured: Captured, node: fx.Node) -> int:
+    """The first axis of vectors along which outputs depend on none but their own input: that of sequences."""
+    if not captured.inputs[node].is_floating_point() or captured.inputs[node].dim() != 3:
+        return 0
+    place = [each for each in captured.nodes if each.op == "placeholder"].index(node)
+
+    def output(value: Tensor) -> Tensor:
+        arguments = captured.arguments()
+        arguments[place] = value
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            results = pytree.tree_leaves(fx.Interpreter(captured.graph_module).run(*arguments))
+        leaves = [result for result in results if isinstance(result, Tensor)]
+        return next(result for result in leaves if result.dim() >= 2 and result.is_floating_point())
+
+    before = output(captured.inputs[node])
+    for axis in (0, 1):
+        changed = captured.inputs[node].clone()
+        changed.select(axis, 0).add_(1.0)
+        after = output(changed)
+        difference = (after - before).narrow(axis, 1, before.shape[axis] - 1)
+        if difference.numel() and float(difference.abs().max()) <= 1e-5 * float(before.abs().max()):
+            return axis
+    return 0
+
+
+def _copied(captured: Captured) -> list[tuple[str, str]]:
+    """Parameters with equal values that are different tensors."""
+    groups: dict[tuple[torch.Size, tuple[float, ...]], list[str]] = {}
+    for name in sorted(captured.parameters):
+        value = captured.state[name]
+        if captured.canonical[name] == name and value.numel() > 1:
+            groups.setdefault((value.shape, tuple(value.flatten()[:8].tolist())), []).append(name)
+    pairs = [(captured.state[names[0]], names[0], name) for names in groups.values() for name in names[1:]]
+    return [
+        (first, name)
+        for value, first, name in pairs
+        if torch.equal(value, captured.state[name]) and not bool((value == value.flatten()[0]).all())
+    ]

@@ -1,0 +1,251 @@
+"""Live modules as stacks: the stack is the function of the module, and its predictions are those of sampled networks."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from torch import nn
+
+import sigprop
+import sigprop.torch
+
+transformers.logging.set_verbosity_error()
+
+WIDTH, TOKENS, VOCABULARY = 64, 13, 128
+# Probability that any cell of a sampled test fails by chance: Bonferroni over its cells, Student's t.
+ALPHA = 1e-3
+# Predictions are leading orders in 1/width, and weights of a stack are measured in one module.
+MODEL_ERROR = 0.06
+NONE = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+HEADS = {"hidden_size": WIDTH, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": VOCABULARY}
+
+
+class Attention(nn.Module):
+    """Causal attention by hand, with a fused map and keys that two heads share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fused, self.out = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        value, query, key = self.fused(x).split([32, WIDTH, 32], dim=-1)
+        query, key, value = (part.unflatten(-1, (-1, 16)).transpose(1, 2) for part in (query, key, value))
+        key, value = key.repeat_interleave(2, dim=1), value.repeat_interleave(2, dim=1)
+        scores = query @ key.transpose(-1, -2) / 4.0
+        mask = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+        weights = scores.masked_fill(mask, -torch.inf).softmax(-1)
+        return self.out((weights @ value).transpose(1, 2).flatten(2))
+
+
+class ByHand(nn.Module):
+    """Blocks that their container adds, and norms by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(Attention() for _ in range(3))
+        self.gates = nn.ParameterList(torch.full((WIDTH,), 0.5) for _ in range(3))
+
+    def forward(self, ids: Any) -> Any:
+        x = self.table(ids)
+        for layer, gate in zip(self.layers, self.gates, strict=True):
+            normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+            x = x + gate * layer(normed)
+        return x
+
+
+def gpt2() -> nn.Module:
+    config = transformers.GPT2Config(n_layer=3, n_embd=WIDTH, n_head=4, n_positions=64, vocab_size=VOCABULARY, **NONE)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def llama() -> nn.Module:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**HEADS, **NONE, num_key_value_heads=2))
+
+
+def bert() -> nn.Module:
+    return transformers.BertModel(transformers.BertConfig(**HEADS))
+
+
+def t5() -> nn.Module:
+    config = transformers.T5Config(d_model=WIDTH, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=VOCABULARY)
+    return transformers.T5Model(config)
+
+
+def encoder(layers_are_copies: bool = False) -> nn.Module:
+    def layer() -> nn.Module:
+        return nn.TransformerEncoderLayer(WIDTH, 4, 128, dropout=0.0, batch_first=True, norm_first=True)
+
+    module = nn.TransformerEncoder(layer(), 3, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+    if not layers_are_copies:
+        module.layers = nn.ModuleList(layer() for _ in range(3))
+    return module
+
+
+def inputs(name: str, seed: int = 0) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(2, VOCABULARY, (2, TOKENS), generator=generator)
+    if name in ("mlp", "encoder"):
+        shape = (32, WIDTH) if name == "mlp" else (2, TOKENS, WIDTH)
+        return {"input" if name == "mlp" else "src": torch.randn(shape, generator=generator)}
+    if name == "by_hand":
+        return {"ids": ids}
+    return {"input_ids": ids, **({"decoder_input_ids": ids.flip(-1)[:, :11]} if name == "t5" else {})}
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5, "encoder": encoder, "by_hand": ByHand,
+    "mlp": lambda: nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3))),
+}
+BLOCKS = {
+    "gpt2": "transformer.h.{}", "llama": "model.layers.{}", "bert": "encoder.layer.{}", "t5": "decoder.block.{}", "mlp": "{}",
+    "encoder": "layers.{}", "by_hand": "layers.{}",
+}
+
+
+def made(name: str, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return MODULES[name]().eval()
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def traced(request: pytest.FixtureRequest) -> tuple[str, nn.Module, sigprop.torch.Traced]:
+    torch.set_num_threads(1)
+    module = made(request.param)
+    return request.param, module, sigprop.torch.trace(module, **inputs(request.param))
+
+
+def test_sites_are_modules(traced: Any) -> None:
+    """`trace` itself compares the function of the stack with that of the module."""
+    name, module, found = traced
+    blocks = [BLOCKS[name].format(number) for number in range(2 if name == "t5" else 3)]
+    assert [site for site in found.sites if site in blocks] == blocks
+    assert all(module.get_submodule(found.sites[block].path) is module.get_submodule(block) for block in blocks)
+    assert found.notes == []
+    assert found.stack == json.loads(found.to_json())["stack"]
+    assert list(sigprop.torch.build(found.stack).sites())
+
+
+def test_predictions_are_those_of_sampled_networks(traced: Any) -> None:
+    name, _, found = traced
+    networks = 24
+    observed = sigprop.torch.Observed([])
+    for seed in range(networks):
+        observed += found.observe(made(name, seed), torch.Generator().manual_seed(seed), list(inputs(name, seed).values()))
+    predicted = sigprop.torch.predict(made(name), **inputs(name))
+    values = {(site, quantity): value for quantity in ("variance", "grad_variance")
+              for site, value in zip(predicted["site"], predicted[quantity], strict=True)}
+    rows = [row for row in observed.rows if (row["site"], row["quantity"]) in values]
+    assert len(rows) >= 8
+    from scipy.stats import t
+
+    bound = t.ppf(1.0 - ALPHA / (2 * len(rows)), networks - 1)
+    for row in rows:
+        error = abs(values[row["site"], row["quantity"]] - row["observed"]) - MODEL_ERROR * row["observed"]
+        assert error <= bound * row["std_error"], (row, values[row["site"], row["quantity"]])
+
+
+def test_roles(traced: Any) -> None:
+    name, _, found = traced
+    roles = {(role.name, role.block) for role in found.roles.values()}
+    if name == "mlp":
+        assert roles == {("other", number) for number in range(3)}
+        return
+    for block in range(2):
+        assert {("query", block), ("key", block), ("value", block), ("attention_output", block)} <= roles
+        assert name == "by_hand" or {("ffn_in", block), ("ffn_out", block)} <= roles
+    assert (("ffn_gate", 0) in roles) == (name == "llama")
+    assert (("head", None) in roles) == (name == "llama")
+    assert name == "encoder" or ("embedding", None) in roles
+
+
+def test_heads_end_the_stream() -> None:
+    module = made("gpt2")
+    found = sigprop.torch.trace(module, **inputs("gpt2"))
+    assert found.stack["head"]["weight"]["name"] == "transformer.wte.weight"
+    assert list(found.sites)[-1] == "transformer.ln_f"
+    assert sigprop.torch.predict(module, **inputs("gpt2"), head="own", loss="cross-entropy").loss is not None
+    validation = sigprop.torch.predict(module, **inputs("gpt2")).against(found.observe())
+    assert np.median(np.abs(validation["relative_error"])) < 0.2
+
+
+def test_lengths() -> None:
+    """Long sequences are cut for the trace, and predicted whole."""
+    module = made("llama")
+    ids = torch.randint(VOCABULARY, (1, 40))
+    found = sigprop.torch.trace(module, ids)
+    assert found.stack["streams"][0]["seq_len"] < 20
+    assert found.at_length()["streams"][0]["seq_len"] == 40
+    assert found.at_length(99)["streams"][0]["seq_len"] == 99
+    assert sigprop.torch.predict(module, ids, seq_len=8, theory="mean-field")["variance"][1] > 0.0
+
+
+def test_copied_layers_are_reported() -> None:
+    """torch.nn.TransformerEncoder makes deep copies of its layer."""
+    [note] = sigprop.torch.trace(encoder(layers_are_copies=True).eval(), **inputs("encoder")).notes
+    assert note.startswith("8 weights have the values of others (layers.1.")
+
+
+def test_modules_do_not_change() -> None:
+    module = made("gpt2").train()
+    state, attributes = copy.deepcopy(module.state_dict()), {name: set(vars(inner)) for name, inner in module.named_modules()}
+    sigprop.torch.trace(module, **inputs("gpt2")).observe(made("gpt2", 1))
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+    assert {name: set(vars(inner)) for name, inner in module.named_modules()} == attributes
+    assert module.training and all(parameter.grad is None for parameter in module.parameters())
+
+
+class Odd(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        return torch.sin(super().forward(x)) * torch.exp(-x.abs())
+
+
+def test_refusals_name_module_and_line() -> None:
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Odd(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    with pytest.raises(sigprop.torch.TraceError, match=r"^1: .*test_trace\.py:\d+: return torch\.sin") as raised:
+        sigprop.torch.trace(module, torch.randn(32, WIDTH))
+    assert isinstance(raised.value, ValueError) and raised.value.refusals[0].path == "1"
+
+
+def test_shared_maps_are_refused() -> None:
+    class Skips(nn.ModuleList):
+        def forward(self, x: Any) -> Any:
+            one = torch.relu(self[0](x))
+            return torch.tanh(one + x) + torch.relu(self[2](torch.relu(self[1](one)) + x))
+
+    with pytest.raises(sigprop.torch.TraceError, match="share 0; expected parts that have no map in common"):
+        sigprop.torch.trace(Skips(nn.Linear(WIDTH, WIDTH) for _ in range(3)), torch.randn(32, WIDTH))
+
+
+def test_another_function_is_refused() -> None:
+    """The comparison names the first site that differs."""
+    from sigprop.torch._trace import _verify, capture, read, structure
+
+    module = made("gpt2")
+    found = read(capture(module, (), inputs("gpt2")))
+    assert found.end is not None
+    checked = structure(found.end, "gpt2", found.sequences, exact=True)
+    assert _verify.difference(found, checked) is None
+    checked.parts.values["transformer.h.1.mlp.c_fc.weight"] = torch.randn(128 * 2, WIDTH)
+    different = _verify.difference(found, checked)
+    assert different is not None and "at transformer.h.1 where" in different.text
+
+
+def test_command(tmp_path: Path) -> None:
+    file = tmp_path / "network.py"
+    file.write_text("import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh())\n")
+    words = [sys.executable, "-m", "sigprop.torch", f"{file}:build", "--shape", "32,64", "predict", "--format", "csv"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert [line.split(",")[1] for line in done.stdout.splitlines()] == ["site", "embeddings", "0", "1"]
