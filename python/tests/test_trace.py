@@ -165,7 +165,8 @@ def test_roles(traced: Any) -> None:
         return
     for block in range(2):
         assert {("query", block), ("key", block), ("value", block), ("attention_output", block)} <= roles
-        assert name == "by_hand" or {("ffn_in", block), ("ffn_out", block)} <= roles
+        inner = "ffn_up" if name == "llama" else "ffn_in"
+        assert name == "by_hand" or {(inner, block), ("ffn_out", block)} <= roles
     assert (("ffn_gate", 0) in roles) == (name == "llama")
     assert (("head", None) in roles) == (name == "llama")
     assert name == "encoder" or ("embedding", None) in roles
@@ -249,3 +250,29 @@ def test_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "sigprop.torch", f"{file}:build", "--shape", "32,64", "predict", "--format", "csv"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert [line.split(",")[1] for line in done.stdout.splitlines()] == ["site", "embeddings", "0", "1"]
+
+
+def test_schemes_by_role_are_those_of_the_config() -> None:
+    config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=128, n_positions=32)
+    model, tokens = transformers.GPT2Model(config).eval(), torch.randint(128, (2, 12))
+    for scheme in ("xavier", "gpt2", "kaiming"):
+        traced = sigprop.torch.predict(model, tokens, scheme=scheme)
+        described = sigprop.predict(config, scheme=scheme, seq_len=12, uniform=True)
+        for quantity in ("variance", "grad_variance"):
+            assert traced[quantity] == pytest.approx(described[quantity], rel=1e-3), scheme
+
+
+def test_init_draws_what_the_scheme_says() -> None:
+    config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=128, n_positions=32)
+    model, tokens = transformers.GPT2Model(config).eval(), torch.randint(128, (2, 12))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    planned = sigprop.torch.init_(model, tokens, scheme="gpt2", dry_run=True)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    applied = sigprop.torch.init_(model, tokens, scheme="gpt2", generator=torch.Generator().manual_seed(0))
+    assert planned["planned_std"].tolist() == applied["planned_std"].tolist()
+    stds = dict(zip(applied["tensor"].tolist(), applied["std"].tolist(), strict=True))
+    assert stds["h.1.mlp.c_proj.weight"] == pytest.approx(0.02 / 2, rel=0.05)
+    assert stds["h.1.attn.c_attn.weight[0:64]"] == pytest.approx(0.02, rel=0.05)
+    assert float(model.h[1].ln_1.weight.min()) == 1.0
+    with pytest.raises(ValueError, match="scales that the module must apply itself"):
+        sigprop.torch.init_(model, tokens, scheme="dslm")

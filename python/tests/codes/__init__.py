@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,6 @@ Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 # The tracer keeps two sequences of ids, and cuts those of more than 16 tokens.
 BATCH, TOKENS, TARGET_TOKENS = 2, 14, 12
 WIDTH, HEADS, BLOCKS, VOCABULARY = 96, 4, 4, 128
-# The folder of the clones.
-CLONES = os.environ.get("SIGPROP_CLONES", "clones")
 
 CODES: dict[str, Code] = {}
 
@@ -67,4 +64,4 @@ def vectors(tokens: int = TOKENS) -> Tensor:
     return torch.randn(BATCH, tokens, WIDTH)
 
 
-from . import by_clone, by_pip  # noqa: E402, F401
+from . import by_pip  # noqa: E402, F401

@@ -27,7 +27,7 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     >>> module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
     >>> predict(module, torch.randn(32, 64))["site"].tolist()
     ['embeddings', '0', '1', '2']
-    >>> predict(module, torch.randn(32, 64), scheme="xavier")["variance"][1].round(2)
+    >>> round(float(predict(module, torch.randn(32, 64), scheme="xavier")["variance"][1]), 2)
     1.0
 
     Args:
