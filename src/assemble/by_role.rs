@@ -14,8 +14,9 @@ use crate::recipe::{Outer, Projection, Projections, Recipe, Residual, Residuals,
 use crate::schemes::Scheme;
 use places::{Map, Places, block_of};
 
-/// Replaces the distributions of tables and of all maps with a role by those of a scheme, the gains of the norms in
-/// blocks, and the scales of residual connections if those of the scheme are not 1. Returns reasons for caution.
+/// Replaces the distributions of tables and of all maps with a role by those of a scheme, and the scales of residual
+/// connections if those of the scheme are not 1. Multiplies the gains of the norms in blocks by the factors of the
+/// scheme. Returns reasons for caution.
 ///
 /// # Errors
 ///
@@ -105,7 +106,7 @@ fn write_scales(stack: &mut Stack, places: &Places, recipe: &dyn Recipe, residua
     stack.change(|named| match named {
         Named::Norm(name, norm) => {
             if let Some((place, block)) = places.norms.get(&name) {
-                norm.gain = recipe.norm_gain(*place, *block);
+                norm.gain *= recipe.norm_gain(*place, *block);
             }
         }
         Named::Sum(site, sum) => {

@@ -69,7 +69,8 @@ pub enum ImportError {
 
 /// Returns advice for a config of an unknown family, given the families that have its keys.
 fn advice(similar: &[&str]) -> String {
-    const FILE: &str = "describe the network in a TOML file (docs/model-files.md lists all keys)";
+    const FILE: &str = "describe the network in a TOML file (docs/model-files.md lists all keys), or predict the live \
+                        module in Python (docs/live.md): sigprop.torch.predict(AutoModel.from_config(config), tokens)";
     match similar {
         [] => {
             let known: Vec<&str> = super::known().collect();

@@ -15,7 +15,7 @@ True
 
 from ._apply import Applied, apply_, audit
 from ._build import build
-from ._live import init_, predict
+from ._live import Comparison, compare, init_, predict
 from ._network import Network
 from ._probe import Observed, Probe, probe
 from ._structure import plan
@@ -23,6 +23,7 @@ from ._trace import TraceError, Traced, trace
 
 __all__ = [
     "Applied",
+    "Comparison",
     "Network",
     "Observed",
     "Probe",
@@ -31,6 +32,7 @@ __all__ = [
     "apply_",
     "audit",
     "build",
+    "compare",
     "init_",
     "plan",
     "predict",

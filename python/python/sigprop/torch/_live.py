@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .._call import call
 from .._commands import _SWITCHES
 from .._results import Prediction
+from .._table import Table
 from ._apply import Applied, refuse
 from ._network._node import Drawn
 from ._structure import uncompiled
@@ -47,6 +48,55 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     return call("predict", Prediction, {"stack": traced.at_length(seq_len), **others}, _SWITCHES)
 
 
+class Comparison(Table):
+    """Schemes on one module, the best first: scheme, grade, headline, and variance, token correlation and gradient variance."""
+
+    __slots__ = ("predictions",)
+
+    def __init__(self, predictions: Mapping[str, Prediction]) -> None:
+        # By the name of the scheme.
+        self.predictions = dict(predictions)
+        order = ["healthy", "trainable_with_care", "not_trainable"]
+        rows = [_row(scheme, prediction) for scheme, prediction in predictions.items()]
+        super().__init__(sorted(rows, key=lambda row: order.index(row["grade"])))
+
+
+def _row(scheme: str, prediction: Prediction) -> dict[str, Any]:
+    """The end of the last block forward, the input of the first one backward."""
+    last = max((number for number, site in enumerate(prediction["site"]) if str(site).rpartition(".")[2].isdigit()), default=-1)
+    return {
+        "scheme": scheme,
+        "grade": prediction.grade,
+        "headline": prediction.verdict,
+        "variance": float(prediction["variance"][last]),
+        "token_correlation": float(prediction["token_correlation"][last]),
+        "grad_variance": float(prediction["grad_variance"][0]),
+    }
+
+
+def compare(module: nn.Module, *args: Any, schemes: Sequence[str], seq_len: int | None = None, **flags: Any) -> Comparison:
+    """Predicts a live module as several schemes would initialise it.
+
+    >>> module = nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(64, 64), nn.ReLU())))
+    >>> compare(module, torch.randn(32, 64), schemes=["kaiming", "normal:1"])["grade"].tolist()
+    ['healthy', 'not_trainable']
+
+    Args:
+        module: Any module that `trace` reads.
+        args: The arguments of the module.
+        schemes: Schemes as `sigprop.schemes()` lists them.
+        seq_len: Tokens of a sequence of ids [default: as many as are given].
+        flags: As for `predict`, without `scheme`.
+
+    Raises:
+        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses a scheme or the flags.
+    """
+    given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
+    stack = trace(module, *args, **given).at_length(seq_len)
+    others = {name: value for name, value in flags.items() if name not in given}
+    return Comparison({scheme: call("predict", Prediction, {"stack": stack, "scheme": scheme, **others}, _SWITCHES) for scheme in schemes})
+
+
 def init_(
     module: nn.Module,
     *args: Any,
@@ -78,7 +128,11 @@ def init_(
     """
     traced = trace(module, *args, **tensors)
     initialised = _initialised(traced, scheme)
-    drawn = dict(_distributions(initialised))
+    drawn, before = dict(_distributions(initialised)), dict(_distributions(traced.stack))
+    for name in drawn:
+        if name.endswith(".gain"):
+            # Gains start at 1, times the factor of the scheme.
+            drawn[name] = {"constant": {"value": drawn[name]["constant"]["value"] / (before[name]["constant"]["value"] or 1.0)}}
     reached = {weight.origin.parameter for weight in traced.weights.values() if weight.origin is not None}
     parameters = dict(uncompiled(module).named_parameters())
     report: dict[str, Any] = {
