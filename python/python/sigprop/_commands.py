@@ -174,7 +174,8 @@ def predict(
             model's own, else xavier]
         dslm_k: The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2]
         dslm_alpha: The alpha of the scheme dslm [default: 1]
-        stack: Read the whole network from a dumped stack; `-` is standard input
+        stack: Read the whole network from a dumped stack; `-` is standard input. With --scheme it
+            is initialised anew, if the file has the roles of its maps
         dump_stack: Also write the network as JSON, every number resolved; `-` writes it to standard
             output instead of everything else
         head: Add the output head: gradients are then of the mean loss over the tokens of a
@@ -346,7 +347,8 @@ def validate(
             model's own, else xavier]
         dslm_k: The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2]
         dslm_alpha: The alpha of the scheme dslm [default: 1]
-        stack: Read the whole network from a dumped stack; `-` is standard input
+        stack: Read the whole network from a dumped stack; `-` is standard input. With --scheme it
+            is initialised anew, if the file has the roles of its maps
         dump_stack: Also write the network as JSON, every number resolved; `-` writes it to standard
             output instead of everything else
         replicates: Networks to sample
@@ -516,7 +518,8 @@ def measure(
             model's own, else xavier]
         dslm_k: The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2]
         dslm_alpha: The alpha of the scheme dslm [default: 1]
-        stack: Read the whole network from a dumped stack; `-` is standard input
+        stack: Read the whole network from a dumped stack; `-` is standard input. With --scheme it
+            is initialised anew, if the file has the roles of its maps
         dump_stack: Also write the network as JSON, every number resolved; `-` writes it to standard
             output instead of everything else
         replicates: Networks to sample
