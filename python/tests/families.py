@@ -27,7 +27,7 @@ SCHEME = "normal:0.08"
 TOLERANCE = 2e-3
 TYPES = (
     "gpt2 gpt_neo gptj gpt_neox gpt_bigcode bloom opt mpt falcon llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 olmo olmo2 "
-    "cohere granite stablelm starcoder2 nemotron smollm3 bert roberta distilbert electra modernbert t5 bart"
+    "cohere granite stablelm starcoder2 nemotron smollm3 mixtral qwen3_moe olmoe bert roberta distilbert electra modernbert t5 bart"
 ).split()
 NO_DROPOUT = (
     "hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop dropout attention_dropout activation_dropout "
@@ -53,6 +53,9 @@ def sizes(kind: str, draw: random.Random) -> dict[str, Any]:
         **dict.fromkeys(["max_position_embeddings", "n_positions", "max_seq_len", "n_ctx"], 64),
         **dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id"], None),
         **dict.fromkeys(NO_DROPOUT, 0.0),
+        **dict.fromkeys(["num_experts", "num_local_experts"], 4),
+        **dict.fromkeys(["num_experts_per_tok", "experts_per_token"], draw.choice([1, 2])),
+        "moe_intermediate_size": inner // 2,
         "vocab_size": VOCABULARY,
         "sliding_window": 8,
         "rotary_dim": head // 2,

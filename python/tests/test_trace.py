@@ -6,7 +6,7 @@ import copy
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ WIDTH, TOKENS, VOCABULARY = 64, 13, 128
 ALPHA = 1e-3
 # Predictions are leading orders in 1/width, and weights of a stack are measured in one module.
 MODEL_ERROR = 0.06
+# Weights with which experts change the stream.
+LARGE = 0.1
 NONE = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 HEADS = {"hidden_size": WIDTH, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": VOCABULARY}
 
@@ -75,6 +77,16 @@ def llama() -> nn.Module:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**HEADS, **NONE, num_key_value_heads=2))
 
 
+def mixtral() -> nn.Module:
+    sizes = {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    return transformers.MixtralModel(transformers.MixtralConfig(**HEADS, **NONE, **sizes, initializer_range=LARGE))
+
+
+def qwen3_moe() -> nn.Module:
+    sizes = {"num_key_value_heads": 2, "head_dim": 16, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+    return transformers.Qwen3MoeModel(transformers.Qwen3MoeConfig(**HEADS, **NONE, **sizes, initializer_range=LARGE))
+
+
 def bert() -> nn.Module:
     return transformers.BertModel(transformers.BertConfig(**HEADS))
 
@@ -106,18 +118,32 @@ def inputs(name: str, seed: int = 0) -> dict[str, Any]:
 
 
 MODULES: dict[str, Callable[[], nn.Module]] = {
-    "gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5, "encoder": encoder, "by_hand": ByHand,
+    "gpt2": gpt2, "llama": llama, "mixtral": mixtral, "qwen3_moe": qwen3_moe, "bert": bert, "t5": t5, "encoder": encoder,
+    "by_hand": ByHand,
     "mlp": lambda: nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3))),
 }
 BLOCKS = {
     "gpt2": "transformer.h.{}", "llama": "model.layers.{}", "bert": "encoder.layer.{}", "t5": "decoder.block.{}", "mlp": "{}",
-    "encoder": "layers.{}", "by_hand": "layers.{}",
+    "encoder": "layers.{}", "by_hand": "layers.{}", "mixtral": "layers.{}", "qwen3_moe": "layers.{}",
 }
+GATED = ("llama", "mixtral", "qwen3_moe")
 
 
 def made(name: str, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return MODULES[name]().eval()
+
+
+def parts(stack: Any, kind: str) -> Iterator[dict[str, Any]]:
+    """The parts of a stack of this kind."""
+    if isinstance(stack, list):
+        for inner in stack:
+            yield from parts(inner, kind)
+    elif isinstance(stack, dict):
+        if kind in stack:
+            yield stack[kind]
+        for inner in stack.values():
+            yield from parts(inner, kind)
 
 
 @pytest.fixture(scope="module", params=MODULES)
@@ -165,11 +191,51 @@ def test_roles(traced: Any) -> None:
         return
     for block in range(2):
         assert {("query", block), ("key", block), ("value", block), ("attention_output", block)} <= roles
-        inner = "ffn_up" if name == "llama" else "ffn_in"
+        inner = "ffn_up" if name in GATED else "ffn_in"
         assert name == "by_hand" or {(inner, block), ("ffn_out", block)} <= roles
-    assert (("ffn_gate", 0) in roles) == (name == "llama")
+    assert (("ffn_gate", 0) in roles) == (name in GATED)
     assert (("head", None) in roles) == (name == "llama")
     assert name == "encoder" or ("embedding", None) in roles
+
+
+def test_mixtures() -> None:
+    """Weights of experts are parts of one parameter; a shared expert with a gate is a mixture of one."""
+    found = sigprop.torch.trace(made("mixtral"), **inputs("mixtral"))
+    mixtures = list(parts(found.stack, "mixture"))
+    sizes = {"n_experts": 4, "top_k": 2, "weighting": "softmax", "normalised": True, "scale": 1.0}
+    assert len(mixtures) == 3 and all(sizes.items() <= mixture.items() for mixture in mixtures)
+    up = found.weights["layers.1.mlp.experts.gate_up_proj[128:256]"]
+    assert up.value.shape == (4, 128, WIDTH) and up.origin is not None and up.origin.axis == 1
+    config = transformers.Qwen2MoeConfig(
+        **HEADS, **NONE, num_key_value_heads=2, moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=4,
+        num_experts_per_tok=3, norm_topk_prob=True,
+    )
+    shared = sigprop.torch.trace(transformers.Qwen2MoeModel(config).eval(), **inputs("mixtral"))
+    kinds = [(part["n_experts"], part["top_k"], part["weighting"], part["normalised"]) for part in parts(shared.stack, "mixture")]
+    assert kinds == [(4, 3, "softmax", True), (1, 1, "sigmoid", False)] * 3
+
+
+def test_other_mixtures_are_refused() -> None:
+    """Experts in groups."""
+    config = transformers.Glm4MoeConfig(
+        **HEADS, **NONE, num_key_value_heads=2, head_dim=16, moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=2,
+        n_group=4, topk_group=2, first_k_dense_replace=0, routed_scaling_factor=2.5,
+    )
+    with pytest.raises(sigprop.torch.TraceError, match=r"mixture was not recognised: tried experts W_out \(φ"):
+        sigprop.torch.trace(transformers.Glm4MoeModel(config).eval(), **inputs("mixtral"))
+    config.n_group, config.topk_group = 1, 1
+    found = sigprop.torch.trace(transformers.Glm4MoeModel(config).eval(), **inputs("mixtral"))
+    mixture = next(parts(found.stack, "mixture"))
+    assert (mixture["weighting"], mixture["normalised"], mixture["scale"]) == ("sigmoid", True, 2.5)
+
+
+def test_init_draws_experts() -> None:
+    module = made("mixtral")
+    applied = sigprop.torch.init_(module, **inputs("mixtral"), scheme="xavier", generator=torch.Generator().manual_seed(0))
+    stds = dict(zip(applied["tensor"].tolist(), applied["std"].tolist(), strict=True))
+    std = (2.0 / (128 + WIDTH)) ** 0.5
+    assert stds["layers.0.mlp.experts.gate_up_proj[0:128]"] == pytest.approx(std, rel=0.05)
+    assert float(module.get_parameter("layers.2.mlp.experts.down_proj").detach().std()) == pytest.approx(std, rel=0.05)
 
 
 def test_heads_end_the_stream() -> None:

@@ -74,7 +74,9 @@ fn inside(map: &Map, architecture: &Resolved, projections: &Projections) -> Opti
         RoleKind::FfnIn => Role::FfnIn,
         RoleKind::FfnGate => Role::FfnGate,
         RoleKind::FfnUp => Role::FfnUp,
+        RoleKind::FfnOut if map.is_expert => Role::ExpertOut,
         RoleKind::FfnOut => Role::FfnOut,
+        RoleKind::Router => Role::Router,
         RoleKind::Other if map.role.block.is_some() || architecture.kind == Kind::Mlp => Role::Hidden,
         RoleKind::Other | RoleKind::Head => return None,
     };
@@ -127,9 +129,9 @@ fn write_scales(stack: &mut Stack, places: &Places, recipe: &dyn Recipe, residua
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{Activation, NormChoice, NormPlacement};
+    use crate::architecture::{Activation, Experts, NormChoice, NormPlacement};
     use crate::assemble::{Input, Run, assemble};
-    use sigprop_stack::MapRole;
+    use sigprop_stack::{MapRole, Weighting};
 
     /// The roles of a stack that was assembled, from the names of its tensors.
     fn with_roles(mut stack: Stack) -> Stack {
@@ -142,6 +144,9 @@ mod tests {
             ("gated.gate", RoleKind::FfnGate),
             ("gated.up", RoleKind::FfnUp),
             ("ffn.out", RoleKind::FfnOut),
+            ("experts.in", RoleKind::FfnIn),
+            ("experts.out", RoleKind::FfnOut),
+            ("experts.router", RoleKind::Router),
             ("linear", RoleKind::Other),
             ("head", RoleKind::Head),
         ];
@@ -179,8 +184,21 @@ mod tests {
             ..shape.clone()
         };
         let post = Architecture { norm_placement: NormPlacement::Post, ..shape.clone() };
+        let experts = Experts {
+            n_experts: 4,
+            top_k: 2,
+            d_ff: 96,
+            shared_d_ff: 0,
+            shared_gate: false,
+            weighting: Weighting::Softmax,
+            normalised: true,
+            scale: 1.0,
+            first_dense: 0,
+            every: 1,
+        };
+        let mixture = Architecture { experts: Some(experts), ..shape.clone() };
         let mlp = Architecture { n_layers: 3, d_model: 64, seq_len: 8, ..Architecture::mlp() };
-        for architecture in [&shape, &gated, &post, &mlp] {
+        for architecture in [&shape, &gated, &post, &mixture, &mlp] {
             for scheme in
                 ["xavier", "gpt2", "kaiming", "lecun", "normal:0.1", "dslm", "ln-scaling", "deepnorm", "rezero"]
             {

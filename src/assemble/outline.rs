@@ -3,15 +3,16 @@
 use std::str::FromStr as _;
 
 use sigprop_stack::{
-    Activation as Function, Attention, Component, Node, NormKind, Op, RoleKind, Source, Stack, Stream,
+    Activation as Function, Attention, Component, Mixture, Node, NormKind, Op, RoleKind, Source, Stack, Stream,
 };
 
-use crate::architecture::{Activation, Architecture, Kind, NormChoice, NormPlacement};
+use crate::architecture::{Activation, Architecture, Experts, Kind, NormChoice, NormPlacement};
 
 /// The parts of a stream that decide its outline.
 #[derive(Default)]
 struct Found<'s> {
     attention: Option<&'s Attention>,
+    mixture: Option<&'s Mixture>,
     function: Option<Function>,
     norm: Option<NormKind>,
     /// True if a branch of a sum begins with a norm, and if a norm follows a sum.
@@ -40,7 +41,10 @@ impl<'s> Found<'s> {
                     let begins = |body: &[Node]| matches!(body.first(), Some(node) if is_norm(node));
                     self.norm_before |= sum.branches.iter().any(|branch| begins(&branch.body));
                 }
-                Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => {}
+                Op::Mixture(mixture) => {
+                    self.mixture.get_or_insert(mixture);
+                }
+                Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Concat(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body));
         }
@@ -88,8 +92,33 @@ pub(super) fn outline(stack: &Stack) -> Architecture {
         norm: Some(found.norm.map_or(NormChoice::None, choice)),
         norm_placement: found.placement(),
         residual: is_mlp.then_some(found.has_sums),
+        experts: found.mixture.map(experts),
         ..plain
     }
+}
+
+/// Returns the experts of every block, from a mixture.
+fn experts(mixture: &Mixture) -> Experts {
+    Experts {
+        n_experts: mixture.n_experts,
+        top_k: mixture.top_k,
+        d_ff: inner_width(&mixture.expert).unwrap_or(1),
+        shared_d_ff: 0,
+        shared_gate: false,
+        weighting: mixture.weighting,
+        normalised: mixture.normalised,
+        scale: mixture.scale,
+        first_dense: 0,
+        every: 1,
+    }
+}
+
+/// Returns the fan-out of the first map of a chain.
+fn inner_width(body: &[Node]) -> Option<usize> {
+    body.iter().find_map(|node| match &node.op {
+        Op::Apply(Component::Linear(map)) => Some(map.fan_out),
+        op => op.bodies().find_map(inner_width),
+    })
 }
 
 /// Returns the width of a stream at its source, and the number of its ids; `vocab_size` if it embeds no ids.

@@ -33,6 +33,8 @@ pub enum RoleKind {
     FfnUp,
     /// The last map of a branch.
     FfnOut,
+    /// The map to the scores of experts.
+    Router,
     /// Any other map: a layer of an MLP, or a map outside blocks.
     Other,
     /// The map to the logits.

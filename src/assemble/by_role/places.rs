@@ -14,6 +14,8 @@ pub(super) struct Map {
     pub(super) fans: Fans,
     /// True if it is part of cross-attention.
     pub(super) is_cross: bool,
+    /// True if it is part of an expert.
+    pub(super) is_expert: bool,
     /// Number of the map among all maps with a role.
     pub(super) index: usize,
 }
@@ -41,9 +43,19 @@ pub(super) struct Places {
 /// The surroundings of a node.
 #[derive(Clone, Copy)]
 struct Around {
+    /// The width of the stream.
+    width: usize,
     block: Option<usize>,
     is_branch: bool,
     is_cross: bool,
+    is_expert: bool,
+}
+
+impl Around {
+    /// The surroundings of nodes outside the blocks of a stream.
+    fn outside(width: usize) -> Self {
+        Self { width, block: None, is_branch: false, is_cross: false, is_expert: false }
+    }
 }
 
 impl Places {
@@ -54,14 +66,16 @@ impl Places {
                 embedding.terms.iter().for_each(|term| places.in_term(term));
             }
             let path = if stack.streams.len() > 1 { format!("{}.", stream.name) } else { String::new() };
+            let outside = Around::outside(stream.source.width());
             for node in &stream.body {
-                let around = Around { block: block_of(node, &stack.roles), is_branch: false, is_cross: false };
+                let around = Around { block: block_of(node, &stack.roles), ..outside };
                 places.in_body(std::slice::from_ref(node), &path, around, &stack.roles);
             }
         }
         if let Some(head) = &stack.head {
             let fans = Fans::new(head.width, head.vocab_size);
-            places.add(&stack.roles, &head.weight, head.bias.as_ref(), fans, false);
+            let outside = Around::outside(stack.streams[stack.gradient.stream].source.width());
+            places.add(&stack.roles, &head.weight, head.bias.as_ref(), fans, outside);
         }
         places
     }
@@ -86,7 +100,12 @@ impl Places {
                         self.tables.push((table.name.clone(), Table::RelativeBias));
                     }
                 }
-                Op::Chain(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => {}
+                Op::Mixture(mixture) => {
+                    let fans = Fans::new(around.width, mixture.n_experts);
+                    self.add(roles, &mixture.router, None, fans, around);
+                    within.is_expert = true;
+                }
+                Op::Chain(_) | Op::Product(_) | Op::Concat(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body, &format!("{site}."), within, roles));
         }
@@ -96,11 +115,11 @@ impl Places {
         match component {
             Component::Linear(map) => {
                 let fans = Fans::new(map.fan_in, map.fan_out);
-                self.add(roles, &map.weight, map.bias.as_ref(), fans, around.is_cross);
+                self.add(roles, &map.weight, map.bias.as_ref(), fans, around);
             }
             Component::Convolution(map) => {
                 let fans = Fans::new(map.kernel * map.fan_in, map.fan_out);
-                self.add(roles, &map.weight, map.bias.as_ref(), fans, around.is_cross);
+                self.add(roles, &map.weight, map.bias.as_ref(), fans, around);
             }
             Component::Prepend(prepend) => self.tables.push((prepend.token.name.clone(), Table::ClassToken)),
             Component::Embedding(term) => self.in_term(term),
@@ -129,11 +148,12 @@ impl Places {
         weight: &Tensor,
         bias: Option<&Tensor>,
         fans: Fans,
-        is_cross: bool,
+        around: Around,
     ) {
         let Some(&role) = roles.get(&weight.name) else { return };
         let (weight, bias) = (weight.name.clone(), bias.map(|bias| bias.name.clone()));
-        self.maps.push(Map { role, weight, bias, fans, is_cross, index: self.maps.len() });
+        let Around { is_cross, is_expert, .. } = around;
+        self.maps.push(Map { role, weight, bias, fans, is_cross, is_expert, index: self.maps.len() });
     }
 }
 

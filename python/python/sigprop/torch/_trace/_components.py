@@ -187,5 +187,23 @@ class Attention(Component):
     dropout: float = 0.0
 
 
+@dataclass(eq=False, kw_only=True)
+class Mixture(Component):
+    """scale · Σ weight · expert(x) over the experts with the largest scores.
+
+    Its inputs are x and the output of an expert, in whose maps the weights of all experts are stacked along the first axis.
+    """
+
+    n_experts: int
+    top_k: int
+    # As in stack files: "softmax" or "sigmoid".
+    weighting: str
+    normalised: bool
+    scale: float
+    # Shape (experts, width of x), and the path of its module.
+    router: Weight
+    router_path: str
+
+
 class Refusal(Exception):
     """A place of the module that stacks cannot describe, or that was not recognised."""

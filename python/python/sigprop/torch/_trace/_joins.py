@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from ._components import Product, Refusal, Sum
+from ._components import Activation, Linear, Mixture, Product, Refusal, Sum
 from ._constants import operation
 from ._layout import Layout, Signal, entries_of
 
@@ -21,6 +21,9 @@ def join(layout: Layout, node: fx.Node, parts: list[Signal], where: dict[str, st
         raise Refusal("features or tokens of several signals side by side; expected sums or products of them")
     if name not in JOINS or len(parts) != 2:
         raise Refusal(f"{name} of several signals; expected their sum or product")
+    gated = _gated(layout, parts, where) if name in _PRODUCTS else None
+    if gated is not None:
+        return gated
     one, other = parts
     entries = one.entries
     components = [one.component, other.component]
@@ -38,3 +41,26 @@ def join(layout: Layout, node: fx.Node, parts: list[Signal], where: dict[str, st
     factor = _SUMS[name] * float(node.kwargs.get("alpha", 1))  # type: ignore[arg-type]
     total = layout.make(Sum, inputs=components, width=width, rows=rows_count, scales=[1.0, factor], **where)
     return Signal(total, entries)
+
+
+def _gated(layout: Layout, parts: list[Signal], where: dict[str, str]) -> Signal | None:
+    """A signal times the sigmoid of a score of the token: a mixture of one expert."""
+    gate, signal = sorted(parts, key=lambda part: part.component.width)
+    score = gate.component.inputs[0] if isinstance(gate.component, Activation) and gate.component.function == "sigmoid" else None
+    if not isinstance(score, Linear) or score.bias is not None or (score.width, gate.entries.shape[-1]) != (1, 1):
+        return None
+    component, rows = layout.tokens(signal)
+    if not torch.equal(layout.tokens(gate)[1], rows):
+        return None
+    weighting = {"n_experts": 1, "top_k": 1, "weighting": "sigmoid", "normalised": False, "scale": 1.0}
+    made = layout.make(
+        Mixture,
+        inputs=[score.inputs[0], component],
+        width=component.width,
+        rows=component.rows,
+        router=score.weight,
+        router_path=score.path,
+        **weighting,
+        **where,
+    )
+    return Signal(made, entries_of(rows, component.width))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from .._network import Network, Node
-from ._components import Attention, Component, Convolution, Linear, Norm, Product, Sum
+from ._components import Attention, Component, Convolution, Linear, Mixture, Norm, Product, Sum
 from ._graph import Graph
 
 _RESERVED = {*dir(nn.Module()), *dir(Network), *dir(Node), "site", "shape", "stack", "source", "softmax"}
@@ -92,7 +92,8 @@ def place(component: Component, graph: Graph) -> str:
         return component.path
     parts = graph.between(base, component)
     maps = [part for part in parts if isinstance(part, (Linear, Convolution))]
-    inner = common_path(part.path for part in maps or parts)
+    routers = [part.router_path for part in parts if isinstance(part, Mixture)]
+    inner = common_path([*(part.path for part in maps or parts), *routers])
     return inner if inner.startswith(joined(component.path, "")) and len(inner) > len(component.path) else component.path
 
 

@@ -16,6 +16,7 @@ from ._islands import LOCAL, Islands
 from ._joins import join
 from ._layout import Given, Layout, Place, ordered
 from ._maps import MAPS, embedding
+from ._mixture import mixture
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class _Reader:
         sequences = 1 if first is None else captured.inputs[first].shape[self._batch_axis]
         self._islands = Islands(captured, self._constants, Layout(sequences, first))
         self._opaque: set[fx.Node] = set()
+        # Nodes of mixtures, which were recognised as a whole.
+        self._inside: set[fx.Node] = set()
         self._refusals: dict[fx.Node, Refused] = {}
         self._notes: list[str] = []
 
@@ -77,8 +80,10 @@ class _Reader:
         if not outputs:
             raise Refusal("no output with the features of tokens; expected a tensor with at least two axes")
         self._output = outputs[0]
-        for node in self._before(self._output):
-            self._node(node)
+        self._live = self._before(self._output)
+        for node in self._live:
+            if node not in self._inside:
+                self._node(node)
         end = self._end(outputs[0])
         reached = set(self._before(outputs[0], self._constants.is_constant))
         refusals = {node: refused for node, refused in self._refusals.items() if node in reached}
@@ -161,6 +166,8 @@ class _Reader:
             embedding(islands, node)
         elif name.startswith("dropout") and signals[0] in islands.base and islands.base[signals[0]] in islands.scores:
             islands.base[node] = islands.base[signals[0]]
+        elif name == "topk":
+            self._choice(node)
         elif name in MAPS:
             MAPS[name](islands, node)
         elif name not in LOCAL:
@@ -176,6 +183,13 @@ class _Reader:
             else:
                 joined = join(islands.layout, node, [islands.signal(each) for each in signals], islands.where(node))
                 islands.start(node, joined.component, joined.entries)
+
+    def _choice(self, node: fx.Node) -> None:
+        inside = mixture(self._islands, node, self._live)
+        self._inside.update(inside)
+        self._opaque.difference_update(inside)
+        for each in inside:
+            self._refusals.pop(each, None)
 
     def _end(self, node: fx.Node) -> Component | None:
         if node in self._opaque:

@@ -12,7 +12,7 @@ from ._components import Activation, Attention, Component, Convolution, Linear, 
 class Role:
     """The role of a tensor."""
 
-    # As in stack files: "query", "key", "value", "attention_output", "ffn_in", "ffn_gate", "ffn_up", "ffn_out", "head", and
+    # As in stack files: "query", "key", "value", "attention_output", "ffn_in", "ffn_gate", "ffn_up", "ffn_out", "router", "head", and
     # "other" for all other maps. Tables and vectors are "embedding", "positions", "constant" and "token".
     name: str
     # The number of the block; None outside blocks.

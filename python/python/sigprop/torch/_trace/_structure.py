@@ -15,6 +15,7 @@ from ._components import (
     Dropout,
     Gains,
     Linear,
+    Mixture,
     Positions,
     Product,
     Scale,
@@ -194,7 +195,7 @@ class _Builder:
         inside = [part for part in self._graph.order if part in between]
         maps = [part for part in inside if isinstance(part, (Linear, Convolution))]
         steps = relative(maps[-1].path, owner).split(".") if maps else []
-        if len(steps) > 1:
+        if len(steps) > 1 and not any(isinstance(part, Mixture) for part in inside):
             # A number belongs to the container before it.
             return ".".join(steps[: 2 if steps[1].isdigit() and len(steps) > 2 else 1])
         if any(isinstance(part, Attention) for part in inside):
@@ -213,6 +214,8 @@ class _Builder:
             return {"product": {"factors": [self._nodes(chain, site, "factor") for chain in chains]}}
         if isinstance(component, Attention):
             return {"attention": self._attention(component, site)}
+        if isinstance(component, Mixture):
+            return {"mixture": self._mixture(component, site)}
         return {"apply": self._parts.component(component, site, role, self._block)}
 
     def _terms(self, component: Sum, base: Component | None, factor: float) -> list[tuple[Component, float]]:
@@ -263,6 +266,14 @@ class _Builder:
         for kind, chain in zip(("query", "key", "value"), chains, strict=True):
             part[kind] = self._nodes(chain, site, kind)
         return part
+
+    def _mixture(self, mixture: Mixture, site: str) -> Part:
+        source, end = mixture.inputs
+        if self._graph.dominator(mixture) is not source:
+            raise Unplaced(mixture, "experts that read another signal than their router; expected one input")
+        part: Part = {name: getattr(mixture, name) for name in ("n_experts", "top_k", "weighting", "normalised", "scale")}
+        part["router"] = self._parts.tensor(mixture.router, "router", self._block, is_map=True)
+        return {**part, "expert": self._nodes(self._graph.chain(source, end), site, "branch")}
 
     def _refuse_shared(self, join: Component, base: Component | None, chains: list[list[Component]]) -> None:
         """Refuses parts that share a map below them. Sharing what has no weights and no randomness is the same as repeating it."""
