@@ -30,7 +30,10 @@ impl Definition {
         for part in item[..at].split(", ") {
             match symbols.last_mut() {
                 // A comma between arguments: C(M, N).
-                Some(last) if last.matches('(').count() > last.matches(')').count() => *last += &format!(", {part}"),
+                Some(last) if last.matches('(').count() > last.matches(')').count() => {
+                    last.push_str(", ");
+                    last.push_str(part);
+                }
                 _ => symbols.push(part.to_owned()),
             }
         }
@@ -90,10 +93,10 @@ fn table() -> String {
     }
     let row = |(Definition { symbols, meaning }, files): (&Definition, &Vec<String>)| {
         let symbols: Vec<String> = symbols.iter().map(|symbol| format!("`{symbol}`")).collect();
-        let mut shown = files[..files.len().min(SHOWN)].join(", ");
-        if files.len() > SHOWN {
-            shown += &format!(" and {} more", files.len() - SHOWN);
-        }
+        let shown = match files.len().checked_sub(SHOWN) {
+            None | Some(0) => files.join(", "),
+            Some(more) => format!("{} and {more} more", files[..SHOWN].join(", ")),
+        };
         let cells = [symbols.join(", "), meaning.clone(), shown];
         format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
     };
