@@ -48,10 +48,15 @@ pub(crate) fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> 
     let mut next = stack.clone();
     write(&mut next, &written);
     write_scales(&mut next, &places, recipe, &residuals);
+    next.learning_rates.clear();
     *stack = next;
-    let why = recipe.caveat(&architecture);
-    let caveat = why.map(|why| Caveat::of("blocks.0", architecture.n_layers, Condition::Scheme(why)));
-    Ok(caveat.into_iter().collect())
+    let rates = recipe.learning_rates(&architecture).map(|_| {
+        "the scheme has a learning rate per parameter, which a stack with roles does not get: a first step is predicted \
+         with one rate for all"
+            .to_owned()
+    });
+    let reasons = [recipe.caveat(&architecture), rates].into_iter().flatten();
+    Ok(reasons.map(|why| Caveat::of("blocks.0", architecture.n_layers, Condition::Scheme(why))).collect())
 }
 
 /// Returns the distributions of a map outside the blocks; `None` if it is in a block. Every map of an MLP is in a block.
