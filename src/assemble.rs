@@ -34,7 +34,7 @@ use crate::architecture::{Architecture, ArchitectureError, Head, Resolved};
 use crate::caveat::{Caveat, Condition};
 use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
-pub(crate) use by_role::initialise;
+pub use by_role::initialise;
 pub(crate) use head::token_table;
 use input::Reads;
 use learning_rates::learning_rates;

@@ -21,7 +21,7 @@ use places::{Map, Places, block_of};
 /// # Errors
 ///
 /// An error if the scheme is not defined for such a network.
-pub(crate) fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> Result<Vec<Caveat>, AssembleError> {
+pub fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> Result<Vec<Caveat>, AssembleError> {
     let places = Places::of(stack);
     let is_inner = |map: &&Map| matches!(map.role.kind, RoleKind::FfnIn | RoleKind::FfnGate);
     let d_ff = places.maps.iter().find(is_inner).map(|map| map.fans.fan_out);

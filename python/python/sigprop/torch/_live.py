@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,13 +40,25 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
             `weights=True`, `head="own"`. `scheme="gpt2"` predicts the module as that scheme would initialise it. Flags that
             describe a network are refused.
 
+    Warns:
+        UserWarning: For every note of the trace, such as weights that are equal to others.
+
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
     """
+    stack, others = _read(module, args, seq_len, flags)
+    return call("predict", Prediction, {"stack": stack, **others}, _SWITCHES)
+
+
+def _read(
+    module: nn.Module, args: tuple[Any, ...], seq_len: int | None, flags: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The stack of a module, and the flags of the command among the flags. Warns of the notes of the trace."""
     given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
     traced = trace(module, *args, **given)
-    others = {name: value for name, value in flags.items() if name not in given}
-    return call("predict", Prediction, {"stack": traced.at_length(seq_len), **others}, _SWITCHES)
+    for note in traced.notes:
+        warnings.warn(note, stacklevel=3)
+    return traced.at_length(seq_len), {name: value for name, value in flags.items() if name not in given}
 
 
 class Comparison(Table):
@@ -91,9 +104,7 @@ def compare(module: nn.Module, *args: Any, schemes: Sequence[str], seq_len: int 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses a scheme or the flags.
     """
-    given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
-    stack = trace(module, *args, **given).at_length(seq_len)
-    others = {name: value for name, value in flags.items() if name not in given}
+    stack, others = _read(module, args, seq_len, flags)
     return Comparison({scheme: call("predict", Prediction, {"stack": stack, "scheme": scheme, **others}, _SWITCHES) for scheme in schemes})
 
 

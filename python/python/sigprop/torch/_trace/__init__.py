@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ._capture import capture
-from ._components import Refusal
+from ._components import Attention, Refusal
 from ._graph import Unplaced
 from ._read import Read, Refused, read
 from ._structure import Structure, structure
@@ -65,7 +65,12 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     used = [value for value in captured.inputs.values() if isinstance(value, Tensor)]
     lengths = {cut.shape[-1]: whole.shape[-1] for cut, whole in zip(used, given, strict=True) if whole.dim() == 2}
-    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, _notes(found, made), found, made, lengths)
+    notes = _notes(found, made)
+    cut = {traced: whole for traced, whole in lengths.items() if traced < whole}
+    if cut and any(isinstance(component, Attention) for component in made.sites.values()):
+        [traced, whole], *_ = cut.items()
+        notes.append(f"read at {traced} of {whole} tokens: a window of attention that is longer is not seen")
+    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, notes, found, made, lengths)
 
 
 def _notes(found: Read, made: Structure) -> list[str]:
