@@ -105,7 +105,7 @@ pub struct Architecture {
     pub windows: Vec<usize>,
     /// Factor on the scores q·k; by default 1/√`d_head`.
     pub attention_scale: Option<f64>,
-    /// Division of the scores of block i by i + 1.
+    /// True if the scores of block i are divided by i + 1.
     pub attention_scale_by_layer: bool,
     /// Soft cap c: scores s become c·tanh(s/c).
     pub attention_softcap: Option<f64>,

@@ -103,7 +103,7 @@ pub enum AssembleError {
     /// A prediction that is needed to assemble the network fails: the signal cannot be followed.
     #[error(transparent)]
     Predict(#[from] PredictError),
-    /// The stack that was written cannot be traversed.
+    /// The assembled stack is invalid: a width does not fit, or a number is out of range.
     #[error(transparent)]
     Stack(#[from] StackError),
     /// An entry of `init` names no tensor.

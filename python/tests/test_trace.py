@@ -342,3 +342,17 @@ def test_init_draws_what_the_scheme_says() -> None:
     assert float(model.h[1].ln_1.weight.detach().min()) == 1.0
     with pytest.raises(ValueError, match="scales that the module must apply itself"):
         sigprop.torch.init_(model, tokens, scheme="dslm")
+
+
+def test_long_windows_are_refused() -> None:
+    """Ids are cut for the trace, so that a longer window has no effect in it."""
+    sizes = {**HEADS, **NONE, "num_key_value_heads": 2}
+    tokens = torch.randint(VOCABULARY, (2, 48))
+    for window, is_refused in ((8, False), (24, True), (64, False)):
+        module = transformers.MistralModel(transformers.MistralConfig(**sizes, sliding_window=window)).eval()
+        if is_refused:
+            with pytest.raises(ValueError, match="another function at 48 tokens"):
+                sigprop.torch.trace(module, tokens)
+        else:
+            traced = sigprop.torch.trace(module, tokens)
+            assert traced.notes == [] and traced.at_length()["streams"][0]["seq_len"] == 48

@@ -36,7 +36,7 @@ pub struct Experts {
     pub shared_gate: bool,
     /// Map from router scores to weights of experts.
     pub weighting: Weighting,
-    /// Division of the weights of the chosen experts by their sum.
+    /// True if the weights of the chosen experts are divided by their sum.
     pub normalised: bool,
     /// Factor on the weighted sum of the chosen experts.
     pub scale: f64,

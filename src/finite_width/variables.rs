@@ -49,12 +49,12 @@ pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairMoments {
     pub(crate) width: f64,
-    /// E x² over e^`ln_unit`.
+    /// E x²/e^`ln_unit`.
     pub(super) own: f64,
     pub(super) ln_unit: f64,
     /// The correlation of two tokens.
     pub(crate) correlation: f64,
-    /// E x over e^(`ln_unit`/2); `None` if the signal has no means.
+    /// E x/e^(`ln_unit`/2); `None` if the signal has no means.
     pub(super) mean: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ impl PairMoments {
         self.own <= 0.0
     }
 
-    /// Returns (E x)² over E x².
+    /// Returns (E x)²/E x².
     pub(crate) fn mean_share(&self) -> f64 {
         if self.own > 0.0 { self.mean.map_or(0.0, |mean| mean * mean / self.own) } else { 0.0 }
     }

@@ -4,10 +4,13 @@ use serde_json::{Map, Value};
 
 use super::ImportError;
 
-/// A kind of file: keys of which it has at least one, its name, and the file to pass instead.
+/// A kind of file that is mistaken for the config of a model.
 struct Kind {
+    /// A file with at least one of these keys may be of this kind.
     keys: &'static [&'static str],
+    /// The name of the kind in the error message.
     name: &'static str,
+    /// Advice in the error message: the file to pass instead.
     hint: &'static str,
 }
 

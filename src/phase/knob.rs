@@ -85,8 +85,8 @@ impl Knob {
         self == Self::Layers
     }
 
-    /// Sets the number in the architecture, before the network is assembled; does nothing for knobs that are not part
-    /// of the architecture.
+    /// Sets the number in the architecture, before the network is assembled. Does nothing if the knob does not belong
+    /// to the architecture.
     pub(super) fn describe(self, value: f64, architecture: &mut Architecture) {
         match self {
             Self::Layers => architecture.set_layers(value as usize),
@@ -110,7 +110,8 @@ impl Knob {
         }
     }
 
-    /// Changes the numbers that a scheme has written into a stack; does nothing for the other knobs.
+    /// Applies this knob to the numbers that a scheme has written into a stack (gains and `bias-std`). Does nothing if
+    /// the knob belongs to the architecture or is an argument of the scheme.
     pub(super) fn turn(self, value: f64, stack: &mut Stack) {
         let scaled = |is_meant: fn(&str) -> bool| {
             move |tensor: &mut Tensor| {

@@ -28,7 +28,7 @@ pub enum SuiteRuns {
     },
     /// Earlier runs.
     Files {
-        /// The files of cells that they wrote.
+        /// Paths of the files in which these runs wrote their results, one row per cell.
         observed: Vec<String>,
     },
 }

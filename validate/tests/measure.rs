@@ -503,7 +503,8 @@ fn both_samplers_agree() {
     }
 }
 
-/// The bytes are the same with any number of threads and any memory; networks that it cannot sample are refused.
+/// The conditional sampler gives exactly equal measurements with any number of threads and any memory limit that
+/// suffices. It refuses networks that it cannot sample.
 #[test]
 fn the_conditional_sampler_is_reproducible_and_refuses_what_it_cannot_do() {
     let settings = Settings { replicates: 3, batch: 2, sampler: Sampling::Conditional, ..Settings::default() };

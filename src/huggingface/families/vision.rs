@@ -149,7 +149,7 @@ pub(super) fn siglip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture { seq_len: patches, stem: Some(stem), hf_init: Some(init), ..plain })
 }
 
-/// Reads the properties that both towers share. Weights are sampled as flax does.
+/// Reads the properties that both towers share. Weights are sampled as in flax.
 fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     let plain = sizes.read(keys)?;
     let (width, d_ff) = (plain.d_model, plain.d_ff.unwrap_or(4 * plain.d_model));

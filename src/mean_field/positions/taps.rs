@@ -13,13 +13,16 @@ use super::cubic::{Entries, Sparse, Stencil};
 pub(crate) struct Taps {
     inputs: Arc<Chart>,
     outputs: Arc<Chart>,
-    /// Sums at the nodes of the outputs, from a function at the nodes of the inputs.
+    /// Matrix that turns a function of one input, given at nodes, into its sums over taps at the nodes of the outputs.
     own_read: Sparse,
-    /// Sums at the lower points of the outputs, from a function at all points of the inputs.
+    /// Matrix that turns a function of two inputs, given at all points, into its sums over taps at the lower points of
+    /// the outputs.
     read: Sparse,
-    /// Sums at the nodes of the inputs, from a function at the nodes of the outputs.
+    /// Matrix that turns a function of one output, given at nodes, into its sums over taps at the nodes of the inputs,
+    /// times 1/stride.
     own_spread: Sparse,
-    /// Sums at the lower points of the inputs, from a function at all points of the outputs.
+    /// Matrix that turns a function of two outputs, given at all points, into its sums over taps at the lower points of
+    /// the inputs, times 1/stride.
     spread: Sparse,
     /// The share of distances at which one tap reads two inputs, at the lower points of the inputs.
     shares: Vec<f64>,

@@ -24,7 +24,7 @@ const NARROWEST: usize = 24;
 /// The smallest number of columns from one observed point of a curve to the next.
 const POINT_ROOM: usize = 4;
 
-/// The characters of a curve.
+/// The characters with which a curve is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Braille, with eight dots in a character.

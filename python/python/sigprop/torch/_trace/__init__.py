@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from ._capture import capture
 from ._components import Attention, Refusal
 from ._graph import Unplaced
+from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
 from ._structure import Structure, structure
 from ._traced import SitePlace, Traced
@@ -69,7 +70,13 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     cut = {traced: whole for traced, whole in lengths.items() if traced < whole}
     if cut and any(isinstance(component, Attention) for component in made.sites.values()):
         [traced, whole], *_ = cut.items()
-        notes.append(f"read at {traced} of {whole} tokens: a window of attention that is longer is not seen")
+        holds = holds_at_length(module, args, kwargs, checked)
+        if holds is False:
+            text = f"another function at {whole} tokens than at {traced}, such as attention with a longer window"
+            raise TraceError([Refused("", "", f"{text}; expected one function, or a call with at most {traced} tokens")])
+        if holds is None or whole > LONGEST:
+            known = traced if holds is None else LONGEST
+            notes.append(f"read at {known} of {whole} tokens: a window of attention that is longer is not seen")
     return Traced(made.stack, sites, made.parts.roles, made.parts.weights, notes, found, made, lengths)
 
 

@@ -109,16 +109,16 @@ def _readable(module: nn.Module) -> nn.Module:
 def _shortened(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     """Arguments with few tokens, whose number is no other size of the module. None if the given ones are so already."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    lengths = list(dict.fromkeys(leaf.shape[-1] for leaf in tensors if _is_ids(leaf)))
+    lengths = list(dict.fromkeys(leaf.shape[-1] for leaf in tensors if is_ids(leaf)))
     sizes = {size for parameter in module.parameters() for size in parameter.shape}
     free = [length for length in (13, 11, 14, 15, 10, 9, 12, 7) if length not in sizes]
     new = {length: free.pop(0) for length in lengths if length > _LONGEST and free}
-    only_ids = all(_is_ids(leaf) for leaf in tensors)
+    only_ids = all(is_ids(leaf) for leaf in tensors)
     if not new and not (only_ids and any(len(leaf) != 2 for leaf in tensors)):
         return None
 
     def shorten(leaf: Tensor) -> Tensor:
-        if not _is_ids(leaf):
+        if not is_ids(leaf):
             return leaf
         leaf = leaf[:, : new.get(leaf.shape[1], leaf.shape[1])]
         if not only_ids:
@@ -128,7 +128,7 @@ def _shortened(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     return pytree.tree_map_only(Tensor, shorten, (args, kwargs))  # type: ignore[no-any-return]
 
 
-def _is_ids(given: Tensor) -> bool:
+def is_ids(given: Tensor) -> bool:
     return given.dim() == 2 and not given.is_floating_point()
 
 
@@ -204,7 +204,7 @@ def _of_program(program: torch.export.ExportedProgram, leaves: list[Any]) -> Cap
 
 def _vary(inputs: dict[fx.Node, Any]) -> None:
     """Gives the first input that chooses rows of tables different ids if no input has any, so that it does not look like a mask."""
-    chosen = [(node, _table(node)) for node, value in inputs.items() if isinstance(value, Tensor) and _is_ids(value)]
+    chosen = [(node, _table(node)) for node, value in inputs.items() if isinstance(value, Tensor) and is_ids(value)]
     tables = [(node, table) for node, table in chosen if table is not None]
     if tables and all(bool((inputs[node] == inputs[node][0, 0]).all()) for node, _ in tables):
         node, table = tables[0]

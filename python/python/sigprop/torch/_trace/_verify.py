@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, fx
 from .._network import Network
 from .._network._node import in_heads
 from ._components import Component, Rotary, Tokens, Vectors
+from ._parts import Part
 from ._read import Read, Refused
 from ._run import Run
 from ._structure import Structure
@@ -56,7 +58,9 @@ def _of_module(read: Read, components: list[Component], dtype: torch.dtype) -> d
 
 
 def _compared(read: Read, found: Structure, expected: dict[Component, Tensor], dtype: torch.dtype) -> Refused | None:
-    network = _network(found, dtype)
+    values = {name: weight.value for name, weight in found.parts.weights.items()}
+    built = network(found, found.stack, values, dtype)
+    assert built is not None, "tensors have the shapes of the stack"
     got: dict[str, Tensor] = {}
 
     def keep(site: str) -> Any:
@@ -66,11 +70,11 @@ def _compared(read: Read, found: Structure, expected: dict[Component, Tensor], d
         return hook
 
     for site in found.stream_sites:
-        network.get_submodule(site).register_forward_hook(keep(site))
-    end = network(*(_input(source, read.sequences, dtype) for source in found.sources))
+        built.get_submodule(site).register_forward_hook(keep(site))
+    end = built(*(_input(source, read.sequences, dtype) for source in found.sources))
     checked = [(site, found.sites[site], got[site]) for site in found.stream_sites]
     if found.logits is not None:
-        checked.append(("the logits", found.logits, network.logits(end)))
+        checked.append(("the logits", found.logits, built.logits(end)))
     worst = _off(checked[-1][1], checked[-1][2], expected, dtype)
     if worst is None:
         return None
@@ -98,26 +102,28 @@ def _off(
     return float(value.flatten()[entry]), float(want.flatten()[entry])
 
 
-def _network(found: Structure, dtype: torch.dtype) -> Network:
-    """The stack as a module, with the parameters of the traced one."""
-    network = Network(found.stack).to(dtype).eval()
-    for name, parameter in network.tensors().items():
-        if name in found.parts.weights:
-            parameter.copy_(found.parts.weights[name].value.reshape(parameter.shape))
-        else:
+def network(found: Structure, stack: Part, values: Mapping[str, Tensor], dtype: torch.dtype) -> Network | None:
+    """The stack as a module, with the parameters of the traced one; None if a value has another shape."""
+    built = Network(stack).to(dtype).eval()
+    for name, parameter in built.tensors().items():
+        if name not in values:
             # Norms without gains and biases.
             parameter.fill_(1.0 if name.endswith(".gain") else 0.0)
+        elif values[name].numel() == parameter.numel():
+            parameter.copy_(values[name].reshape(parameter.shape))
+        else:
+            return None
     for site, component in found.sites.items():
         if isinstance(component, Rotary):
-            _reorder(network.get_submodule(site), component)
+            _reorder(built.get_submodule(site), component)
     for (site, branch), gains in found.parts.gains_of.items():
-        module, gains = network.get_submodule(site), gains.to(dtype)
+        module, gains = built.get_submodule(site), gains.to(dtype)
         # Stacks have one number for all features.
         if branch is None:
             cast(Any, module)._factor *= gains
         else:
             cast(Any, module)._scales[branch] *= gains
-    return network
+    return built
 
 
 def _reorder(module: torch.nn.Module, rotary: Rotary) -> None:
