@@ -45,11 +45,9 @@ pub fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> Result<
             map.write(projection, &mut written);
         }
     }
-    let mut next = stack.clone();
-    write(&mut next, &written);
-    write_scales(&mut next, &places, recipe, &residuals);
-    next.learning_rates.clear();
-    *stack = next;
+    write(stack, &written);
+    write_scales(stack, &places, recipe, &residuals);
+    stack.learning_rates.clear();
     let rates = recipe.learning_rates(&architecture).map(|_| {
         "the scheme has a learning rate per parameter, which a stack with roles does not get: a first step is predicted \
          with one rate for all"
@@ -64,7 +62,16 @@ fn outside(map: &Map, recipe: &dyn Recipe, architecture: &Resolved) -> Option<Pr
     let place = match map.role.kind {
         RoleKind::Head => Outer::Head,
         RoleKind::Other if map.role.block.is_none() && architecture.kind == Kind::Encoder => Outer::Stem,
-        _ => return None,
+        RoleKind::Other
+        | RoleKind::Query
+        | RoleKind::Key
+        | RoleKind::Value
+        | RoleKind::AttentionOutput
+        | RoleKind::FfnIn
+        | RoleKind::FfnGate
+        | RoleKind::FfnUp
+        | RoleKind::FfnOut
+        | RoleKind::Router => return None,
     };
     Some(recipe.outer(architecture, place, map.fans))
 }

@@ -61,9 +61,9 @@ pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow])
 fn key_biases<'s>(body: &'s [Node], names: &mut BTreeSet<&'s str>) {
     for node in body {
         if let Op::Attention(attention) = &node.op {
-            names.extend(attention.key.iter().filter_map(|node| match &node.op {
-                Op::Apply(Component::Linear(map)) => map.bias.as_ref().map(|bias| bias.name.as_str()),
-                _ => None,
+            names.extend(attention.key.iter().filter_map(|node| {
+                let Op::Apply(Component::Linear(map)) = &node.op else { return None };
+                map.bias.as_ref().map(|bias| bias.name.as_str())
             }));
         }
         node.op.bodies().for_each(|body| key_biases(body, names));

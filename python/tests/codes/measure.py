@@ -202,7 +202,7 @@ def _built(code: Code, seed: int) -> Built:
 
 @torch.no_grad()
 def _average(networks: Sequence[nn.Module], module: nn.Module) -> None:
-    """Scales every parameter of a module to the mean square over networks: a single network's strays by 1 to 2 %."""
+    """Scales every parameter of a module to the mean square over networks: that of a single network deviates by 1 to 2 %."""
     parameters = [dict(network.named_parameters()) for network in networks]
     for name, parameter in module.named_parameters():
         square = float(parameter.double().square().mean())

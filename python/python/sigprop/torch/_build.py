@@ -45,20 +45,17 @@ def build(
     """
     device = nullcontext() if generator is None else torch.device(generator.device)
     with device:
-        network = Network(_stack(model, scheme, flags), learn_scales)
+        network = Network(whole_stack(model, scheme, flags), learn_scales)
     network.reset_parameters(generator)
     return network
 
 
-def _stack(model: Model | None, scheme: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole stack, with every number resolved and checked."""
+def whole_stack(model: Model | None, scheme: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole stack of a model or of another stack, with every number resolved and checked."""
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "stack.json")
         if isinstance(model, Mapping) and "streams" in model:
-            given = os.path.join(folder, "given.json")
-            with open(given, "w") as file:
-                json.dump(model, file)
-            model, flags = None, {**flags, "stack": given}
+            model, flags = None, {**flags, "stack": model}
         predict(model, scheme=scheme, dump_stack=path, theory="mean-field", **flags)
         with open(path) as file:
             stack: dict[str, Any] = json.load(file)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._call import call
-from .._commands import _SWITCHES
+from .. import _commands
 from .._results import Prediction
 from .._table import Table
 from ._apply import Applied, refuse
+from ._build import whole_stack
 from ._network._node import Drawn
 from ._structure import uncompiled
-from ._trace import Traced, trace
+from ._trace import trace
 
 
 def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
@@ -47,7 +44,7 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
     """
     stack, others = _read(module, args, seq_len, flags)
-    return call("predict", Prediction, {"stack": stack, **others}, _SWITCHES)
+    return _commands.predict(**{"stack": stack, **others})
 
 
 def _read(
@@ -105,7 +102,7 @@ def compare(module: nn.Module, *args: Any, schemes: Sequence[str], seq_len: int 
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses a scheme or the flags.
     """
     stack, others = _read(module, args, seq_len, flags)
-    return Comparison({scheme: call("predict", Prediction, {"stack": stack, "scheme": scheme, **others}, _SWITCHES) for scheme in schemes})
+    return Comparison({scheme: _commands.predict(**{"stack": stack, "scheme": scheme, **others}) for scheme in schemes})
 
 
 def init_(
@@ -138,7 +135,7 @@ def init_(
         ValueError: If stacks cannot describe the module, if the command refuses the scheme, or if `strict` refuses the module.
     """
     traced = trace(module, *args, **tensors)
-    initialised = _initialised(traced, scheme)
+    initialised = whole_stack(traced.stack, scheme, {})
     drawn, before = dict(_distributions(initialised)), dict(_distributions(traced.stack))
     for name in drawn:
         if name.endswith(".gain"):
@@ -165,17 +162,6 @@ def init_(
         std = float(_part(parameter, weight.origin.axis, weight.origin.indices).detach().float().std(correction=0))
         report["drawn"].append((weight.origin.parameter, name, _std(init), std))
     return Applied(report)
-
-
-def _initialised(traced: Traced, scheme: str) -> dict[str, Any]:
-    """The stack of a module as a scheme initialises it."""
-    with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
-        path = os.path.join(folder, "stack.json")
-        flags = {"stack": traced.stack, "scheme": scheme, "dump_stack": path, "theory": "mean-field"}
-        call("predict", Prediction, flags, _SWITCHES)
-        with open(path) as file:
-            stack: dict[str, Any] = json.load(file)
-            return stack
 
 
 def _distributions(part: Any, site: str = "") -> Iterator[tuple[str, Any]]:

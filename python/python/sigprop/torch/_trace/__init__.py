@@ -88,7 +88,7 @@ def _notes(found: Read, made: Structure) -> list[str]:
         first, copy = copied[0]
         notes.append(
             f"{len(copied)} weights have the values of others ({copy} those of {first}), as if layers were copies: predictions "
-            "take them as independent, with signals too small and gradients too large. Initialise each layer by itself."
+            "take them as independent, with signals too small and gradients too large. Initialise each layer separately."
         )
     shared = [name for name, count in Counter(made.parts.maps).items() if count > 1]
     if shared:

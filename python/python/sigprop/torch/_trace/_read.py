@@ -137,7 +137,7 @@ class _Reader:
             self._islands.start(node, given, torch.arange(value.numel()).reshape(value.shape))
 
     def _hides(self, node: fx.Node, given: list[fx.Node]) -> bool:
-        """True if it is zero, whatever the inputs are: what is multiplied by zero, or a map of zeros of what cannot be read."""
+        """True if the value is zero for all inputs: a product with zero, or a map whose weights are zero."""
         name, constants = operation(node), self._constants
         known = [each for each in given if constants.is_constant(each)]
         if len(known) == len(given) or not isinstance(node.meta.get("val"), Tensor):
