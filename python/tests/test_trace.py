@@ -318,6 +318,15 @@ def test_command(tmp_path: Path) -> None:
     assert [line.split(",")[1] for line in done.stdout.splitlines()] == ["site", "embeddings", "0", "1"]
 
 
+def test_a_model_file() -> None:
+    """Its table of positions has more rows than the trace has tokens."""
+    file = Path(__file__).parents[1] / "examples" / "handwritten_gpt.py"
+    words = [sys.executable, "-m", "sigprop.torch", f"{file}:CharacterModel", "--tokens", "2,64:96", "predict", "--scheme", "xavier"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "24 blocks" in done.stdout and "64 tokens" in done.stdout and "tokens collapse" in done.stdout
+    assert done.stderr == ""
+
+
 def test_schemes_by_role_are_those_of_the_config() -> None:
     config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=128, n_positions=32)
     model, tokens = transformers.GPT2Model(config).eval(), torch.randint(128, (2, 12))

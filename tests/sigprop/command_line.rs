@@ -669,24 +669,3 @@ fn help_teaches() {
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     assert_eq!(run(&[]).status.code(), Some(2));
 }
-
-#[cfg(unix)]
-#[test]
-fn an_interrupted_validation_keeps_what_was_done() {
-    let folder = folder();
-    let target = path(&folder, "report");
-    let arguments = ["validate", "--layers", "4", "--width", "64", "--seq-len", "32", "--vocab", "100"];
-    let many = ["--replicates", "1000000", "--threads", "1", "-o", &target];
-    let child = command(&[arguments.as_slice(), &many].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
-    assert!(killed.success());
-    let output = child.wait_with_output().expect("the command ends");
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("interrupted after"), "{}", stderr(&output));
-    assert_eq!(files(Path::new(&target)), ["replicates.journal", "report.csv", "summary.json"]);
-}

@@ -22,6 +22,15 @@ fn interrupt(child: &process::Child) {
     assert!(killed.success());
 }
 
+/// Waits until a run has written this number of bytes to its journal.
+fn until_longer(journal: &Path, bytes: u64) {
+    let start = Instant::now();
+    while fs::metadata(journal).map_or(0, |found| found.len()) < bytes {
+        assert!(start.elapsed() < Duration::from_secs(600), "{}: no longer than {bytes} bytes", journal.display());
+        sleep(Duration::from_millis(1));
+    }
+}
+
 /// All files, including those in subfolders.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let read = |name: String| {
@@ -98,9 +107,7 @@ fn an_interrupted_suite_is_refused_to_others_and_goes_on() {
     let target = path(&folder, "suite");
     let child = command(&suite("-o", &target)).stderr(Stdio::piped()).spawn().expect("the command starts");
     let journal = Path::new(&target).join("cases.journal");
-    while fs::metadata(&journal).map_or(0, |found| found.len()) < 1_000 {
-        sleep(Duration::from_millis(5));
-    }
+    until_longer(&journal, 1_000);
     interrupt(&child);
     let output = child.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
@@ -120,9 +127,7 @@ fn an_interrupted_run_is_refused_to_others_and_goes_on() {
     let target = path(&folder, "report");
     let child = command(&arguments("2000", "-o", &target)).stderr(Stdio::piped()).spawn().expect("the command starts");
     let journal = Path::new(&target).join("replicates.journal");
-    while fs::metadata(&journal).map_or(0, |found| found.len()) < 100_000 {
-        sleep(Duration::from_millis(10));
-    }
+    until_longer(&journal, 100_000);
     let locked = run(&arguments("2000", "--resume", &target));
     assert!(refused(&locked).contains("another run is writing into this folder"), "{}", stderr(&locked));
     interrupt(&child);
@@ -153,6 +158,27 @@ fn an_interrupted_run_is_refused_to_others_and_goes_on() {
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
 
+/// An interrupted run writes the report of the replicates that are done.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_validation_keeps_what_was_done() {
+    let folder = folder();
+    let target = path(&folder, "report");
+    let arguments = ["validate", "--layers", "4", "--width", "64", "--seq-len", "32", "--vocab", "100"];
+    let many = ["--replicates", "1000000", "--threads", "1", "-o", &target];
+    let child = command(&[arguments.as_slice(), &many].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    until_longer(&Path::new(&target).join("replicates.journal"), 30_000);
+    interrupt(&child);
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted after"), "{}", stderr(&output));
+    assert_eq!(files(Path::new(&target)), ["replicates.journal", "report.csv", "summary.json"]);
+}
+
 /// A run with a target error makes the same decision after an interruption.
 #[test]
 fn a_target_error_is_reached_after_a_kill_too() {
@@ -162,9 +188,7 @@ fn a_target_error_is_reached_after_a_kill_too() {
     let expected = run(&until("-o", &whole));
     let mut child = command(&until("--resume", &target)).stdout(Stdio::null()).spawn().expect("the command starts");
     let journal = Path::new(&target).join("replicates.journal");
-    while fs::metadata(&journal).map_or(0, |found| found.len()) < 30_000 {
-        sleep(Duration::from_millis(1));
-    }
+    until_longer(&journal, 30_000);
     child.kill().expect("a child can be killed");
     child.wait().expect("it ends");
     let resumed = run(&until("--resume", &target));
@@ -212,9 +236,7 @@ fn an_interrupted_shard_goes_on() {
     let shard = || [arguments("400", "--resume", &target), vec!["--shard", "2/2"]].concat();
     let child = command(&shard()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
     let journal = Path::new(&target).join("replicates.journal.2-of-2");
-    while fs::metadata(&journal).map_or(0, |found| found.len()) < 5_000 {
-        sleep(Duration::from_millis(1));
-    }
+    until_longer(&journal, 5_000);
     interrupt(&child);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
@@ -323,9 +345,7 @@ fn an_interrupted_map_goes_on() {
         command.env("RAYON_NUM_THREADS", "1").stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("it starts");
         let journal = Path::new(&target).join(journal);
-        while fs::metadata(&journal).map_or(0, |found| found.len()) < 2_000 {
-            sleep(Duration::from_millis(1));
-        }
+        until_longer(&journal, 2_000);
         interrupt(&child);
         let output = child.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));

@@ -41,7 +41,8 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     args, given = pytree.tree_map_only(Tensor, lambda _: ids, (args, dict(kwargs)))
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
-    values = {name: _whole(weight, module, ids.shape[1]) for name, weight in found.parts.weights.items()}
+    traced = found.stack["streams"][0]["seq_len"]
+    values = {name: _whole(weight, module, traced, ids.shape[1]) for name, weight in found.parts.weights.items()}
     try:
         outputs = pytree.tree_leaves(module(*args, **given))
     except Exception:
@@ -59,12 +60,12 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     return bool((got - expected).abs().max() <= _TOLERANCE * expected.abs().max())
 
 
-def _whole(weight: Weight, module: nn.Module, tokens: int) -> Tensor:
-    """The value of a weight; of a table by position, its rows for this number of tokens."""
+def _whole(weight: Weight, module: nn.Module, traced: int, tokens: int) -> Tensor:
+    """The value of a weight; of a table by position, which has as many rows as traced tokens, its rows for more tokens."""
     origin = weight.origin
-    if origin is None or origin.indices is None or origin.axis != 0 or weight.value.dim() != 2:
+    if origin is None or origin.indices is None or origin.axis != 0 or len(origin.indices) != traced:
         return weight.value
-    first, count = origin.indices[0], len(origin.indices)
+    first = origin.indices[0]
     parameter = module.get_parameter(origin.parameter)
-    is_cut = origin.indices == tuple(range(first, first + count)) and weight.value.shape[0] == count
-    return parameter.detach()[first : first + tokens] if is_cut and parameter.shape[1] == weight.value.shape[1] else weight.value
+    is_cut = origin.indices == tuple(range(first, first + traced)) and weight.value.shape == (traced, *parameter.shape[1:])
+    return parameter.detach()[first : first + tokens] if is_cut else weight.value
