@@ -26,7 +26,8 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
     'zero'
     """
     entries = values.detach().flatten()
-    size, largest = rms(entries), float(entries.abs().max())
+    lowest, highest = torch.aminmax(entries)
+    size, largest = rms(entries), max(float(highest), -float(lowest))
     if not math.isfinite(size):
         notes.append(f"{name} has entries that are not finite: initialise the module first")
     if size == 0.0:
