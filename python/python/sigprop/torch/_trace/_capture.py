@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import operator
 import re
@@ -15,12 +14,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from .._structure import uncompiled
 from ._components import Refusal
 
 # Token ids are cut to this length at most, because index tensors grow with tokens × features.
 _LONGEST = 16
-_LOW_PRECISION = (torch.bfloat16, torch.float16)
+LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
 @dataclass(eq=False)
@@ -67,12 +65,11 @@ class Captured:
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
-    """Captures the graph of `module(*args, **kwargs)`. The module is as before afterwards.
+    """Captures the graph of `module(*args, **kwargs)`, a module on the CPU in float32. It is as before afterwards.
 
     Raises:
         Refusal: If torch.export cannot capture it.
     """
-    module = _readable(uncompiled(module))
     given = dict(kwargs)
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
@@ -88,22 +85,10 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def _on_cpu(given: Tensor) -> Tensor:
+    if given.is_meta:
+        raise Refusal("arguments on the meta device, without values; expected tensors with values")
     given = given.detach().cpu()
     return given.float() if given.is_floating_point() else given
-
-
-def _readable(module: nn.Module) -> nn.Module:
-    """The module, or a copy on the CPU in float32 if it is elsewhere or has another precision."""
-    tensors = [*module.parameters(), *module.buffers()]
-    is_double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
-    if any(tensor.is_meta for tensor in tensors):
-        raise Refusal("parameters on the meta device, without values; expected an initialised module, perhaps with fewer blocks")
-    if not is_double and all(tensor.device.type == "cpu" and tensor.dtype not in _LOW_PRECISION for tensor in tensors):
-        return module
-    try:
-        return copy.deepcopy(module).cpu().float()
-    except Exception as error:
-        raise Refusal(f"a module that cannot be copied to the CPU in float32 ({error}); expected one that is there") from error
 
 
 def _shortened(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -255,4 +240,4 @@ def _is_region(graph_module: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _whole_precision(argument: Any) -> Any:
-    return torch.float32 if isinstance(argument, torch.dtype) and argument in _LOW_PRECISION else argument
+    return torch.float32 if isinstance(argument, torch.dtype) and argument in LOW_PRECISION else argument
