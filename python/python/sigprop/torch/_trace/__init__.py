@@ -17,7 +17,7 @@ from ._read import Read, Refused, read
 from ._repeat import with_all_blocks
 from ._structure import Structure, structure
 from ._traced import SitePlace, Traced
-from ._twin import readable
+from ._twin import Twin, readable
 from ._verify import difference
 
 __all__ = ["TraceError", "Traced", "trace"]
@@ -50,13 +50,21 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     Raises:
         TraceError: If stacks cannot describe the module. Its `refusals` are all places where they cannot.
     """
+    twin = Twin(module)
     try:
         twin = readable(uncompiled(module))
         return with_all_blocks(_traced(twin.module, args, kwargs), twin)
+    except TraceError as error:
+        refusals = error.refusals
     except Unplaced as refusal:
-        raise TraceError([Refused(refusal.component.path, refusal.component.code, str(refusal))]) from None
+        refusals = [Refused(refusal.component.path, refusal.component.code, str(refusal))]
     except Refusal as refusal:
-        raise TraceError([Refused("", "", str(refusal))]) from refusal
+        refusals = [Refused("", "", str(refusal))]
+    if twin.cuts:
+        # The code may need all blocks.
+        text = f"{twin.notes[-1]}; expected a module with values that fits in memory"
+        refusals.append(Refused(twin.cuts[0].path, "", text))
+    raise TraceError(refusals)
 
 
 def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:

@@ -79,7 +79,7 @@ class Traced:
             ValueError: If the module was too large or without values, so that a copy with fewer blocks was read.
         """
         if not self.is_whole:
-            raise ValueError("observe: expected a module that was read whole, got one with fewer blocks (see the notes of the trace)")
+            raise ValueError("observe: expected a module that was read whole, got a copy with fewer blocks (see `notes`)")
         state: dict[str, Tensor] = {}
         if module is not None:
             module = uncompiled(module)

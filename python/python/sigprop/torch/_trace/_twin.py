@@ -1,4 +1,4 @@
-"""Twins: copies on the CPU in float32 of modules that cannot run as they are, with fewer blocks of modules that are large.
+"""Twins: copies on the CPU in float32 of modules that cannot run as they are, of large modules with fewer blocks.
 
 A module on the meta device has no values; the code of the module initialises its twin. Blocks have their numbers in both.
 """
@@ -21,6 +21,8 @@ from ._components import Refusal
 from ._names import joined
 from ._weights import rms
 
+# Modules without values that have more entries are copied with fewer blocks.
+_WIDE = 50_000_000
 
 @dataclass(frozen=True)
 class Cut:
@@ -49,13 +51,15 @@ def readable(module: nn.Module) -> Twin:
     Raises:
         Refusal: If the module cannot be copied.
     """
-    if any(type(tensor).__name__ == "DTensor" for tensor in _tensors(module)) or "FullySharded" in type(module).__name__:
+    kinds = {type(each).__name__ for each in [*module.modules(), *_tensors(module)]}
+    if kinds & {"DTensor", "FullyShardedDataParallel"}:
         raise Refusal("parameters in shards of several processes (FSDP); expected the module before it was sharded")
     is_double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
     if not is_double and all(each.device.type == "cpu" and each.dtype not in LOW_PRECISION for each in _tensors(module)):
         return Twin(module)
     has_values, limit = not any(tensor.is_meta for tensor in _tensors(module)), _largest()
-    cuts = [] if has_values and _bytes(_tensors(module)) <= limit else list(_cuts(module, ""))
+    fits = _bytes(_tensors(module)) <= (limit if has_values else min(limit, 4 * _WIDE))
+    cuts = [] if fits else list(_cuts(module, ""))
     left_out = {id(each) for cut in cuts for number in cut.equal for each in _tensors(_block(module, cut, number))}
     kept = [tensor for tensor in _tensors(module) if id(tensor) not in left_out]
     if _bytes(kept) > limit:
@@ -238,5 +242,5 @@ def _refuse_other_sizes(module: nn.Module, cut: Cut) -> None:
         for name, parameter in _block(module, cut, number).named_parameters():
             got, expected = rms(parameter.detach()), rms(others[name].detach())
             if abs(got - expected) > (6.0 / math.sqrt(parameter.numel()) + 1e-3) * max(got, expected):
-                text = f"{joined(cut.path, str(number))}.{name} has the root mean square {got:.4g}, that of block {equal} {expected:.4g}"
-                raise Refusal(f"{text}; expected blocks of one distribution, because a copy of all takes more than half of the memory")
+                text = f"{joined(cut.path, f'{number}.{name}')} has the root mean square {got:.4g}, in block {equal} {expected:.4g}"
+                raise Refusal(f"{text}; expected one distribution, because a copy of all blocks takes half of the memory")

@@ -16,7 +16,7 @@ _UNIFORM, _CUT = (2.08, 2.0), (2.68, 2.5)
 # The standard deviation of N(0, 1) conditioned on |z| ≤ 2.
 _CUT_STD = 0.8796256610
 # Standard errors from which on a deviation is reported.
-_ERRORS = 6.0
+ERRORS = 6.0
 
 
 def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[str, Any]:
@@ -36,7 +36,7 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
     if count < 2 or not size < 1e50:
         return {"normal": {"std": size}}
     std = math.sqrt(max(size**2 - mean**2, 0.0))
-    if std <= 1e-3 * size or abs(mean) > max(_ERRORS * std / math.sqrt(count), 0.1 * size):
+    if std <= 1e-3 * size or abs(mean) > max(ERRORS * std / math.sqrt(count), 0.1 * size):
         notes.append(f"{name} has the mean {mean:.3g} and the standard deviation {std:.3g}: predictions take the mean as zero")
         return {"normal": {"std": size}}
     if count < _FEWEST:
@@ -49,7 +49,7 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
         return {"uniform": {"bound": largest * (1.0 + 1.0 / count)}}
     if kurtosis < _CUT[0] and largest / size < _CUT[1]:
         return {"truncated_normal": {"std": size / _CUT_STD, "cutoff": 2.0}}
-    if kurtosis > 3.0 + max(_ERRORS * math.sqrt(24.0 / len(some)), 0.5):
+    if kurtosis > 3.0 + max(ERRORS * math.sqrt(24.0 / len(some)), 0.5):
         notes.append(f"{name} has the kurtosis {kurtosis:.1f}, a normal distribution 3: predictions take it as normal")
     return {"normal": {"std": size}}
 
