@@ -15,6 +15,7 @@ _FEWEST, _ENOUGH = 500, 200_000
 _UNIFORM, _CUT = (2.08, 2.0), (2.68, 2.5)
 # The standard deviation of N(0, 1) conditioned on |z| ≤ 2.
 _CUT_STD = 0.8796256610
+_AT_ONCE = 1 << 18
 # Standard errors from which on a deviation is reported.
 ERRORS = 6.0
 
@@ -32,7 +33,8 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
         notes.append(f"{name} has entries that are not finite: initialise the module first")
     if size == 0.0:
         return "zero"
-    count, mean = entries.numel(), float(entries.mean(dtype=torch.float64))
+    count = entries.numel()
+    mean = sum(float(part.sum(dtype=torch.float64)) for part in entries.split(_AT_ONCE)) / count
     if count < 2 or not size < 1e50:
         return {"normal": {"std": size}}
     std = math.sqrt(max(size**2 - mean**2, 0.0))
@@ -56,8 +58,9 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
 
 def rms(value: Tensor) -> float:
     """The root mean square of the entries."""
-    norm: Tensor = torch.linalg.vector_norm(value, dtype=torch.float64)
-    return float(norm) / math.sqrt(value.numel())
+    # In parts, because sums in f64 copy all that they sum.
+    squares = sum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in value.flatten().split(_AT_ONCE))
+    return math.sqrt(squares / value.numel())
 
 
 def moments(value: Tensor, sequences: int) -> dict[str, float]:
