@@ -52,7 +52,7 @@ class Captured:
     def path(self, node: fx.Node) -> str:
         """The path of the module that a node belongs to."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
-        return re.sub(r"@\d+$", "", str(stack[-1][0])) if stack else ""
+        return unwrapped(re.sub(r"@\d+$", "", str(stack[-1][0]))) if stack else ""
 
     def code(self, node: fx.Node) -> str:
         """File, line and text of the code of a node."""
@@ -62,6 +62,15 @@ class Captured:
             return ""
         file, line, text = outside[-1]
         return f"{file.split('/site-packages/')[-1]}:{line}: {text.strip()}"
+
+
+def unwrapped(name: str) -> str:
+    """The path of a module or the name of a parameter without the steps of wrappers.
+
+    >>> unwrapped("layers.0._orig_mod.attention.weight")
+    'layers.0.attention.weight'
+    """
+    return ".".join(step for step in name.split(".") if step not in ("_orig_mod", "_checkpoint_wrapped_module"))
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:

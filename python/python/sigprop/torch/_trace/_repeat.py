@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ._capture import unwrapped
 from ._components import Refusal, Weight
 from ._names import joined, tensor_name
 from ._parts import Part
@@ -48,7 +49,7 @@ class _Repeat:
             for place, part in enumerate(stream["body"]):
                 site = joined(stream["name"] if len(streams) > 1 else "", part["name"])
                 path, _, number = traced.sites[site].path.rpartition(".")
-                if path == cut.path and number.isdigit() and part["name"].rpartition(".")[2] == number:
+                if path == unwrapped(cut.path) and number.isdigit() and part["name"].rpartition(".")[2] == number:
                     self._blocks[int(number)] = _Block(stream["body"], place, site)
 
     def whole(self) -> Traced:
@@ -89,7 +90,7 @@ class _Repeat:
     def _renaming(self, equal: int, number: int) -> Callable[[str], str]:
         """Replaces the number of a block in the names of its sites, tensors and parameters."""
         path, site = joined(self._cut.path, str(equal)), self._blocks[equal].site
-        names = {path, tensor_name(f"{path}.weight")[: -len(".weight")], site}
+        names = {path, unwrapped(path), tensor_name(f"{path}.weight")[: -len(".weight")], site}
         pattern = re.compile(rf"(?<![^+])({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})(?=\.|$)")
         return lambda text: pattern.sub(lambda found: found[1][: -len(str(equal))] + str(number), text)
 
