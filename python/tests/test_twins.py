@@ -211,6 +211,14 @@ def test_precisions_and_wrappers(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
+def test_old_versions_of_torch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.4.1+cu121")
+    with pytest.raises(sigprop.torch.TraceError, match=r"torch 2\.4\.1.*; expected 2\.5 or newer"):
+        sigprop.torch.trace(made("mlp"), **inputs("mlp"))
+    monkeypatch.setattr(torch, "__version__", "2.10.0")
+    assert sigprop.torch.trace(made("mlp"), **inputs("mlp")).notes == []
+
+
 def test_command(tmp_path: Path) -> None:
     file = tmp_path / "network.py"
     file.write_text(

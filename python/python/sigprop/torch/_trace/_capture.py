@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.torch_version import TorchVersion
 from torch.utils import _pytree as pytree
 
 from ._components import Refusal
 
+_OLDEST = "2.5"
 # Token ids are cut to this length at most, because index tensors grow with tokens × features.
 _LONGEST = 16
 LOW_PRECISION = (torch.bfloat16, torch.float16)
@@ -79,6 +81,8 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     Raises:
         Refusal: If torch.export cannot capture it.
     """
+    if TorchVersion(torch.__version__) < _OLDEST:
+        raise Refusal(f"torch {torch.__version__}, whose torch.export does not record all modules; expected {_OLDEST} or newer")
     given = dict(kwargs)
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)

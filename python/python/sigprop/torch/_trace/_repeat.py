@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ._blocks import Cut
 from ._capture import unwrapped
 from ._components import Refusal, Weight
 from ._names import joined, tensor_name
 from ._parts import Part
 from ._roles import roles_part
 from ._traced import SitePlace, Traced
-from ._twin import Cut, Twin
+from ._twin import Twin
 
 # The largest relative difference of numbers of equal blocks, and of distributions whose number of entries is not known.
 _TOLERANCE, _WIDE = 1e-4, 0.2
