@@ -136,6 +136,24 @@ def test_parameters_that_no_method_initialises() -> None:
     assert next(parts(traced.stack, "norm"))["gain"] == 1.0
 
 
+class Drawn(nn.Sequential):
+    """Initialised by a method that `apply` gets, as in nanoGPT."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+        self.apply(self._init_weights)
+
+    def _init_weights(self, part: nn.Module) -> None:
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.5)
+
+
+def test_parameters_that_apply_initialises() -> None:
+    traced = sigprop.torch.trace(without_values(Drawn), torch.randn(32, 64))
+    assert "reset_parameters of its parts and its _init_weights" in traced.notes[0]
+    assert [part["init"]["normal"]["std"] for part in parts(traced.stack, "weight")] == pytest.approx([0.5, 0.5], rel=0.05)
+
+
 def test_copies_that_cannot_be_are_refused(is_short: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Table(nn.Linear):
         def __init__(self) -> None:

@@ -133,8 +133,10 @@ def is_ids(given: Tensor) -> bool:
 def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    # Older versions of torch refuse compiled parts without this.
+    may_have_compiled_parts = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     try:
-        with torch.no_grad(), _caches_as_buffers(module):
+        with torch.no_grad(), _caches_as_buffers(module), may_have_compiled_parts:
             program = torch.export.export(module, args, kwargs, strict=False)
             if any(_writes(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
