@@ -230,8 +230,8 @@ def test_precisions_and_wrappers(tmp_path: Path) -> None:
 
 
 def test_old_versions_of_torch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "__version__", "2.4.1+cu121")
-    with pytest.raises(sigprop.torch.TraceError, match=r"torch 2\.4\.1.*; expected 2\.5 or newer"):
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cu124")
+    with pytest.raises(sigprop.torch.TraceError, match=r"torch 2\.5\.1.*; expected 2\.6 or newer"):
         sigprop.torch.trace(made("mlp"), **inputs("mlp"))
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     assert sigprop.torch.trace(made("mlp"), **inputs("mlp")).notes == []

@@ -17,7 +17,8 @@ from torch.utils import _pytree as pytree
 
 from ._components import Refusal
 
-_OLDEST = "2.5"
+# Older ones do not record slices of module lists.
+_OLDEST = "2.6"
 # Token ids are cut to this length at most, because index tensors grow with tokens × features.
 _LONGEST = 16
 LOW_PRECISION = (torch.bfloat16, torch.float16)

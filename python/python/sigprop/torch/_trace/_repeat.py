@@ -58,7 +58,8 @@ class _Repeat:
         first = min(cut.equal)
         needed = range(first - 2 * cut.period, first)
         if any(number not in self._blocks for number in needed):
-            raise Refusal(f"{cut.path} on the meta device, whose parts are no blocks of the stack; expected an initialised module")
+            text = f"parts of {cut.path or 'the module'} that are no blocks of the stack, so that they cannot stand for others"
+            raise Refusal(f"{text}; expected blocks of one stream")
         for number in needed[cut.period :]:
             self._refuse_different(number - cut.period, number)
         weights, roles, sites = dict(old.weights), dict(old.roles), dict[str, SitePlace]()
@@ -110,9 +111,9 @@ class _Repeat:
         if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
             if "init" in one:
                 tolerance = 6.0 / math.sqrt(self._traced.weights[one["name"]].value.numel()) + _TOLERANCE
-            named = [name for name in one if name != "name"]
-            for name in named:
-                wide = _WIDE if name == "bias" else tolerance
+            for name in (each for each in one if each != "name"):
+                # Biases of norms have no names.
+                wide = _WIDE if name == "bias" and "eps" in one else tolerance
                 different = self._difference(one[name], other[name], wide)
                 if different is not None:
                     return different if ":" in different else f"{name}: {different}"
