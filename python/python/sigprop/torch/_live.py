@@ -132,8 +132,13 @@ def init_(
         tensors: Arguments of the module by name.
 
     Raises:
-        ValueError: If stacks cannot describe the module, if the command refuses the scheme, or if `strict` refuses the module.
+        ValueError: If stacks cannot describe the module, if it is on the meta device, if the command refuses the scheme, or if
+            `strict` refuses the module.
     """
+    parameters = dict(uncompiled(module).named_parameters())
+    without_values = [name for name, parameter in parameters.items() if parameter.is_meta]
+    if without_values:
+        raise ValueError(f"{without_values[0]}: expected a parameter with memory, got one on the meta device; module.to_empty() first")
     traced = trace(module, *args, **tensors)
     initialised = whole_stack(traced.stack, scheme, {})
     drawn, before = dict(_distributions(initialised)), dict(_distributions(traced.stack))
@@ -142,7 +147,6 @@ def init_(
             # Gains start at 1, times the factor of the scheme.
             drawn[name] = {"constant": {"value": drawn[name]["constant"]["value"] / (before[name]["constant"]["value"] or 1.0)}}
     reached = {weight.origin.parameter for weight in traced.weights.values() if weight.origin is not None}
-    parameters = dict(uncompiled(module).named_parameters())
     report: dict[str, Any] = {
         "drawn": [],
         "unmatched": [name for name in parameters if name not in reached],

@@ -8,13 +8,16 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from .._structure import uncompiled
 from ._capture import capture
 from ._components import Attention, Refusal
 from ._graph import Unplaced
 from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
+from ._repeat import with_all_blocks
 from ._structure import Structure, structure
 from ._traced import SitePlace, Traced
+from ._twin import Twin, readable
 from ._verify import difference
 
 __all__ = ["TraceError", "Traced", "trace"]
@@ -41,24 +44,38 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
 
     The stack has the standard deviations of the parameters that the module holds. It starts where ids or vectors come in, and
     ends with the output, or before the last map if that is a head (more outputs than inputs). Long sequences of ids are cut.
-    The module, which may be compiled and on any device, does not change.
+    The module, which may be compiled and on any device, does not change. One on the meta device, or one whose copy in float32
+    does not fit in half of the memory, is read from a copy with fewer blocks; the notes say so.
 
     Raises:
         TraceError: If stacks cannot describe the module. Its `refusals` are all places where they cannot.
     """
-    name = type(module).__name__
+    twin = Twin(module)
     try:
-        captured = capture(module, args, kwargs)
-        found = read(captured)
-        if found.refusals or found.end is None:
-            nothing = Refused("", "", "an output without a signal; expected one that depends on the inputs")
-            raise TraceError(found.refusals or [nothing])
-        checked = structure(found.end, name, found.sequences, exact=True)
-        made = structure(found.end, name, found.sequences)
+        twin = readable(uncompiled(module))
+        return with_all_blocks(_traced(twin.module, args, kwargs), twin)
+    except TraceError as error:
+        refusals = error.refusals
     except Unplaced as refusal:
-        raise TraceError([Refused(refusal.component.path, refusal.component.code, str(refusal))]) from None
+        refusals = [Refused(refusal.component.path, refusal.component.code, str(refusal))]
     except Refusal as refusal:
-        raise TraceError([Refused("", "", str(refusal))]) from refusal
+        refusals = [Refused("", "", str(refusal))]
+    if twin.cuts:
+        # The code may need all blocks.
+        text = f"{twin.notes[-1]}; expected a module with values that fits in memory"
+        refusals.append(Refused(twin.cuts[0].path, "", text))
+    raise TraceError(refusals)
+
+
+def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    name = type(module).__name__
+    captured = capture(module, args, kwargs)
+    found = read(captured)
+    if found.refusals or found.end is None:
+        nothing = Refused("", "", "an output without a signal; expected one that depends on the inputs")
+        raise TraceError(found.refusals or [nothing])
+    checked = structure(found.end, name, found.sequences, exact=True)
+    made = structure(found.end, name, found.sequences)
     different = difference(found, checked)
     if different is not None:
         raise TraceError([different])

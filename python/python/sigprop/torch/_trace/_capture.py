@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import operator
 import re
@@ -13,14 +12,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.torch_version import TorchVersion
 from torch.utils import _pytree as pytree
 
-from .._structure import uncompiled
 from ._components import Refusal
 
+# Older ones do not record slices of module lists.
+_OLDEST = "2.6"
 # Token ids are cut to this length at most, because index tensors grow with tokens × features.
 _LONGEST = 16
-_LOW_PRECISION = (torch.bfloat16, torch.float16)
+LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 
 @dataclass(eq=False)
@@ -54,7 +55,7 @@ class Captured:
     def path(self, node: fx.Node) -> str:
         """The path of the module that a node belongs to."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
-        return re.sub(r"@\d+$", "", str(stack[-1][0])) if stack else ""
+        return unwrapped(re.sub(r"@\d+$", "", str(stack[-1][0]))) if stack else ""
 
     def code(self, node: fx.Node) -> str:
         """File, line and text of the code of a node."""
@@ -66,13 +67,23 @@ class Captured:
         return f"{file.split('/site-packages/')[-1]}:{line}: {text.strip()}"
 
 
+def unwrapped(name: str) -> str:
+    """The path of a module or the name of a parameter without the steps of wrappers.
+
+    >>> unwrapped("layers.0._orig_mod.attention.weight")
+    'layers.0.attention.weight'
+    """
+    return ".".join(step for step in name.split(".") if step not in ("_orig_mod", "_checkpoint_wrapped_module"))
+
+
 def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
-    """Captures the graph of `module(*args, **kwargs)`. The module is as before afterwards.
+    """Captures the graph of `module(*args, **kwargs)`, a module on the CPU in float32. It is as before afterwards.
 
     Raises:
         Refusal: If torch.export cannot capture it.
     """
-    module = _readable(uncompiled(module))
+    if TorchVersion(torch.__version__) < _OLDEST:
+        raise Refusal(f"torch {torch.__version__}, whose torch.export does not record all modules; expected {_OLDEST} or newer")
     given = dict(kwargs)
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
@@ -88,22 +99,10 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def _on_cpu(given: Tensor) -> Tensor:
+    if given.is_meta:
+        raise Refusal("arguments on the meta device, without values; expected tensors with values")
     given = given.detach().cpu()
     return given.float() if given.is_floating_point() else given
-
-
-def _readable(module: nn.Module) -> nn.Module:
-    """The module, or a copy on the CPU in float32 if it is elsewhere or has another precision."""
-    tensors = [*module.parameters(), *module.buffers()]
-    is_double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
-    if any(tensor.is_meta for tensor in tensors):
-        raise Refusal("parameters on the meta device, without values; expected an initialised module, perhaps with fewer blocks")
-    if not is_double and all(tensor.device.type == "cpu" and tensor.dtype not in _LOW_PRECISION for tensor in tensors):
-        return module
-    try:
-        return copy.deepcopy(module).cpu().float()
-    except Exception as error:
-        raise Refusal(f"a module that cannot be copied to the CPU in float32 ({error}); expected one that is there") from error
 
 
 def _shortened(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -135,8 +134,10 @@ def is_ids(given: Tensor) -> bool:
 def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    # Older versions of torch refuse compiled parts without this.
+    may_have_compiled_parts = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     try:
-        with torch.no_grad(), _caches_as_buffers(module):
+        with torch.no_grad(), _caches_as_buffers(module), may_have_compiled_parts:
             program = torch.export.export(module, args, kwargs, strict=False)
             if any(_writes(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
@@ -255,4 +256,4 @@ def _is_region(graph_module: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _whole_precision(argument: Any) -> Any:
-    return torch.float32 if isinstance(argument, torch.dtype) and argument in _LOW_PRECISION else argument
+    return torch.float32 if isinstance(argument, torch.dtype) and argument in LOW_PRECISION else argument

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .._structure import uncompiled
 from ._capture import is_ids
 from ._components import Dropout, Tokens, Weight
 from ._structure import Structure
@@ -26,18 +25,16 @@ _TOLERANCE = 1e-3
 def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Structure) -> bool | None:
     """True if the stack is the function of the module at the length of the given ids, as windows of attention decide.
 
-    None if that is not known: for several inputs, with dropout, for outputs after the stream, on other devices.
+    None if that is not known: for several inputs, with dropout, for outputs after the stream.
 
     Args:
         found: With fixed positions as tables.
     """
-    module = uncompiled(module)
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    is_plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in module.parameters())
     has_dropout = module.training and any(isinstance(component, Dropout) for component in found.sites.values())
-    if len(tensors) != 1 or not is_ids(tensors[0]) or not is_plain or has_dropout or not isinstance(found.sources[0], Tokens):
+    if len(tensors) != 1 or not is_ids(tensors[0]) or has_dropout or not isinstance(found.sources[0], Tokens):
         return None
-    ids = tensors[0][:1, :LONGEST]
+    ids = tensors[0][:1, :LONGEST].cpu()
     args, given = pytree.tree_map_only(Tensor, lambda _: ids, (args, dict(kwargs)))
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)

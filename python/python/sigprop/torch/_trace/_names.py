@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from .._network import Network, Node
+from ._capture import unwrapped
 from ._components import Attention, Component, Convolution, Linear, Mixture, Norm, Product, Sum
 from ._graph import Graph
 
@@ -70,7 +71,7 @@ def relative(path: str, owner: str) -> str:
 
 def tensor_name(parameter: str) -> str:
     """The name of a parameter, as `Network` can have it."""
-    *path, last = parameter.split(".")
+    *path, last = unwrapped(parameter).split(".")
     return ".".join([*(f"{step}_" if step in _RESERVED else step for step in path), last])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,7 @@ from ._components import (
 from ._graph import Unplaced
 from ._names import tensor_name
 from ._roles import Role
-from ._weights import initialisation, rms
+from ._weights import ERRORS, initialisation, rms
 
 Part = dict[str, Any]
 
@@ -82,7 +83,8 @@ class Parts:
         if term.sinusoid is not None and not self.is_exact:
             return {"sinusoidal_position": {"scale": term.sinusoid}}
         entries = term.table.value
-        if not self.is_exact and abs(float(entries.mean())) > 0.1 * rms(entries):
+        error = ERRORS / math.sqrt(entries.numel())
+        if not self.is_exact and abs(float(entries.mean())) > max(error, 0.1) * rms(entries):
             raise Unplaced(term, "a table of positions whose entries have a mean; expected sinusoids, or entries around zero")
         return {"learned_position": {"table": self.tensor(term.table, "positions", block)}}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ._components import Activation, Attention, Component, Convolution, Linear, Product, Weight
 
@@ -19,6 +20,12 @@ class Role:
     block: int | None
     # True for the weight of a map, false for tables, vectors and biases.
     is_map: bool
+
+
+def roles_part(roles: Mapping[str, Role]) -> dict[str, Any]:
+    """The roles of the weights of maps, as stack files have them."""
+    maps = {name: role for name, role in roles.items() if role.is_map}
+    return {name: {"kind": role.name, **({} if role.block is None else {"block": role.block})} for name, role in maps.items()}
 
 
 def roles_of(chain: Sequence[Component], branch: str) -> list[str]:

@@ -27,7 +27,7 @@ from ._components import (
 from ._graph import Graph, Unplaced
 from ._names import Names, blocks, common_path, joined, place, relative
 from ._parts import Part, Parts, kind_of
-from ._roles import roles_of
+from ._roles import roles_of, roles_part
 from ._weights import moments
 
 
@@ -101,8 +101,7 @@ class _Builder:
             sizes = {"vocab_size": last.width, "width": last.inputs[0].width}
             made.stack["head"] = {**sizes, **self._parts.map(last, "head", None), **head}
             made.logits = end
-        roles = {name: role for name, role in made.parts.roles.items() if role.is_map}
-        made.stack["roles"] = {name: {"kind": role.name, **({} if role.block is None else {"block": role.block})} for name, role in roles.items()}
+        made.stack["roles"] = roles_part(made.parts.roles)
         return made
 
     def _stream_names(self) -> list[str]:

@@ -45,6 +45,8 @@ class Traced:
     _structure: Structure = field(repr=False)
     # The lengths of the given sequences of ids, by the lengths in the stack.
     _lengths: dict[int, int] = field(repr=False)
+    # False if a copy with fewer blocks was read.
+    is_whole: bool = field(default=True, repr=False)
 
     def at_length(self, seq_len: int | None = None) -> dict[str, Any]:
         """The stack for sequences of this number of ids [default: as many as the module was given, before they were cut]."""
@@ -72,7 +74,12 @@ class Traced:
             module: A module of the structure that was traced, such as a freshly initialised one [default: the traced one].
             generator: The generator of the gradients [default: that of torch].
             inputs: Tensors with the shapes of the example inputs, to run with in their place.
+
+        Raises:
+            ValueError: If the module was too large or without values, so that a copy with fewer blocks was read.
         """
+        if not self.is_whole:
+            raise ValueError("observe: expected a module that was read whole, got a copy with fewer blocks (see `notes`)")
         state: dict[str, Tensor] = {}
         if module is not None:
             module = uncompiled(module)

@@ -110,7 +110,8 @@ def network(found: Structure, stack: Part, values: Mapping[str, Tensor], dtype: 
             # Norms without gains and biases.
             parameter.fill_(1.0 if name.endswith(".gain") else 0.0)
         elif values[name].numel() == parameter.numel():
-            parameter.copy_(values[name].reshape(parameter.shape))
+            # No copy if the precision is that of the values, which no run changes.
+            parameter.data = values[name].reshape(parameter.shape).to(dtype)
         else:
             return None
     for site, component in found.sites.items():

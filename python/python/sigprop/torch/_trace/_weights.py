@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ _FEWEST, _ENOUGH = 500, 200_000
 _UNIFORM, _CUT = (2.08, 2.0), (2.68, 2.5)
 # The standard deviation of N(0, 1) conditioned on |z| ≤ 2.
 _CUT_STD = 0.8796256610
+# Entries that are summed at once.
+_AT_ONCE = 1 << 16
 # Standard errors from which on a deviation is reported.
-_ERRORS = 6.0
+ERRORS = 6.0
 
 
 def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[str, Any]:
@@ -26,16 +29,17 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
     'zero'
     """
     entries = values.detach().flatten()
-    size, largest = rms(entries), float(entries.abs().max())
+    lowest, highest = torch.aminmax(entries)
+    size, largest = rms(entries), max(float(highest), -float(lowest))
     if not math.isfinite(size):
         notes.append(f"{name} has entries that are not finite: initialise the module first")
     if size == 0.0:
         return "zero"
-    count, mean = entries.numel(), float(entries.mean(dtype=torch.float64))
+    count, mean = entries.numel(), _mean(entries, lambda part: part)
     if count < 2 or not size < 1e50:
         return {"normal": {"std": size}}
     std = math.sqrt(max(size**2 - mean**2, 0.0))
-    if std <= 1e-3 * size or abs(mean) > max(_ERRORS * std / math.sqrt(count), 0.1 * size):
+    if std <= 1e-3 * size or abs(mean) > max(ERRORS * std / math.sqrt(count), 0.1 * size):
         notes.append(f"{name} has the mean {mean:.3g} and the standard deviation {std:.3g}: predictions take the mean as zero")
         return {"normal": {"std": size}}
     if count < _FEWEST:
@@ -48,15 +52,20 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
         return {"uniform": {"bound": largest * (1.0 + 1.0 / count)}}
     if kurtosis < _CUT[0] and largest / size < _CUT[1]:
         return {"truncated_normal": {"std": size / _CUT_STD, "cutoff": 2.0}}
-    if kurtosis > 3.0 + max(_ERRORS * math.sqrt(24.0 / len(some)), 0.5):
+    if kurtosis > 3.0 + max(ERRORS * math.sqrt(24.0 / len(some)), 0.5):
         notes.append(f"{name} has the kurtosis {kurtosis:.1f}, a normal distribution 3: predictions take it as normal")
     return {"normal": {"std": size}}
 
 
 def rms(value: Tensor) -> float:
     """The root mean square of the entries."""
-    norm: Tensor = torch.linalg.vector_norm(value, dtype=torch.float64)
-    return float(norm) / math.sqrt(value.numel())
+    return math.sqrt(_mean(value, lambda part: part.square()))
+
+
+def _mean(value: Tensor, of: Callable[[Tensor], Tensor]) -> float:
+    """The mean of a function of the entries in f64, in parts, because f64 needs twice the memory."""
+    parts = torch.split(value.flatten(), _AT_ONCE)
+    return math.fsum(float(of(part.double()).sum()) for part in parts) / value.numel()
 
 
 def moments(value: Tensor, sequences: int) -> dict[str, float]:
