@@ -186,10 +186,13 @@ def _bias(
         if table.dim() == 2 and table.shape[1] == len(bias):
             for max_distance in (128, 64, 256, 32, 512, 20, 1024):
                 for both in (False, True):
-                    found = table.float()[bucket(offsets, len(table), max_distance, both)].permute(2, 0, 1)
-                    if close(torch.where(visible, found, 0.0), bias, 1e-5):
+                    found = torch.where(visible, table.float()[bucket(offsets, len(table), max_distance, both)].permute(2, 0, 1), 0.0)
+                    factor = float((found * bias).sum() / found.square().sum().clamp_min(1e-30))
+                    if close(factor * found, bias, 1e-5):
                         part = {"buckets": len(table), "max_distance": max_distance, "bidirectional": both}
-                        return {"relative": part}, Weight(table.float(), name, Origin(name, 0))
+                        is_own = abs(factor - 1.0) < 1e-4
+                        value = table.float() if is_own else factor * table.float()
+                        return {"relative": part}, Weight(value, name, Origin(name, 0) if is_own else None)
     if visible.shape[0] == visible.shape[1]:
         # Softmax does not depend on the constants that a row has in common.
         bias = torch.where(visible, bias - bias.diagonal(dim1=-2, dim2=-1)[..., None], 0.0)

@@ -244,6 +244,14 @@ def _inline(graph_module: fx.GraphModule) -> None:
         if node.users:
             node.replace_all_uses_with(results)
         graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.native_dropout.default):
+        with graph.inserting_before(node):
+            dropped = graph.call_function(torch.ops.aten.dropout.default, node.args)
+        dropped.meta = {**node.meta, "val": node.meta["val"][0]}
+        for user in list(node.users):
+            user.replace_all_uses_with(dropped)
+            graph.erase_node(user)
+        graph.erase_node(node)
     for node in graph.nodes:
         node.args = pytree.tree_map(_whole_precision, node.args)
         node.kwargs = pytree.tree_map(_whole_precision, node.kwargs)

@@ -157,6 +157,13 @@ class Dropout(Component):
 
 
 @dataclass(eq=False, kw_only=True)
+class DropPath(Component):
+    """Sequences are zero with this probability (stochastic depth)."""
+
+    rate: float
+
+
+@dataclass(eq=False, kw_only=True)
 class Sum(Component):
     """Σ scale · input."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,8 +27,14 @@ MOVEMENT = frozenset(
 _CHOICES = (MOVEMENT | {"embedding"}) - {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "pad", "constant_pad_nd"}
 # The position of the argument of which only shape and type matter.
 _SHAPE_ONLY = dict.fromkeys("type_as expand_as view_as reshape_as".split(), 1) | dict.fromkeys(
-    "zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty new_empty_strided sym_size size".split(), 0
+    "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty new_empty_strided sym_size size".split(), 0
 )
+# Operations whose value is another in every run, and those of them that are functions of uniform numbers on [0, 1).
+_RANDOM = frozenset(
+    """rand rand_like uniform uniform_ bernoulli bernoulli_ randn randn_like normal normal_ randint randint_like randperm
+    exponential_ random_ multinomial poisson binomial""".split()
+)
+_UNIFORM = frozenset(("rand", "rand_like", "bernoulli", "bernoulli_"))
 _ASSERTIONS = frozenset(("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"))
 
 
@@ -51,8 +58,8 @@ def operands(node: fx.Node) -> list[fx.Node]:
     return [arg for index, arg in enumerate(node.args) if isinstance(arg, fx.Node) and index != place]
 
 
-def evaluate(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
-    """The value of a node, given those of its operands. Dropout does nothing."""
+def evaluate(node: fx.Node, values: Callable[[fx.Node], Any], uniform: float = 0.5) -> Any:
+    """The value of a node, given those of its operands. Dropout does nothing. All random numbers are one, uniform on [0, 1)."""
     name = operation(node)
     if name in _ASSERTIONS:
         return None
@@ -69,6 +76,8 @@ def evaluate(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     kwargs: Any = fx.node.map_arg(node.kwargs, argument)
     if name in ("dropout", "dropout_", "dropout_of_nothing"):
         return args[0]
+    if name in _RANDOM:
+        return _drawn(node, args, uniform)
     if name in ("view", "_unsafe_view"):
         # Test tensors have other strides.
         return torch.reshape(args[0], args[1])
@@ -77,6 +86,23 @@ def evaluate(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     if name.endswith("_") and not name.startswith("__") and isinstance(args[0], Tensor):
         args = (args[0].clone(), *args[1:])
     return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _drawn(node: fx.Node, args: Any, uniform: float) -> Tensor:
+    name, described = operation(node), node.meta["val"]
+    drawn = torch.full(described.shape, uniform)
+    if name.startswith("bernoulli"):
+        drawn = drawn < (args[1] if len(args) > 1 else args[0] if name == "bernoulli" else 0.5)
+    return drawn.to(described.dtype)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A random value that is zero with a probability, and one number else. Its entries are independent."""
+
+    rate: float
+    mean: float
+    shape: tuple[int, ...]
 
 
 class Constants:
@@ -89,6 +115,9 @@ class Constants:
         self.parameters: dict[fx.Node, tuple[str, ...]] = {}
         # Values of functions of ids, for other ids.
         self._others: dict[fx.Node, Any] = {}
+        self._random: set[fx.Node] = set()
+        # Masks that the signals are multiplied by.
+        self.masks: dict[fx.Node, Mask] = {}
         for node in captured.nodes:
             if node.op == "placeholder":
                 self._placeholder(node)
@@ -113,6 +142,43 @@ class Constants:
         """True if the value is a function of token ids (or of masks, labels) and of nothing else."""
         return node in self._others
 
+    def is_random(self, node: fx.Node) -> bool:
+        """True if the value is another in every run."""
+        return node in self._random
+
+    def mask(self, node: fx.Node) -> Mask | None:
+        """A random value as a mask; None if it is something else."""
+        nodes = self._random_before(node)
+        if any(operation(each) in _RANDOM - _UNIFORM for each in nodes):
+            return None
+
+        def at(uniform: float) -> Tensor:
+            values: dict[fx.Node, Any] = {}
+            for each in nodes:
+                values[each] = evaluate(each, lambda inner: values[inner] if inner in values else self.values[inner], uniform)
+            return values[node].float()
+
+        low, high = 0.0, 1.0
+        ends = [at(low), at(1.0 - 1e-7)]
+        zero = 0 if not bool(ends[0].any()) else 1
+        size = float(ends[1 - zero].max())
+        if bool(ends[zero].any()) or size == 0.0 or not bool((ends[1 - zero] == size).all()):
+            return None
+        while high - low > 1e-7:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if torch.equal(at(middle), ends[0]) else (low, middle)
+        rate = float(f"{low if zero == 0 else 1.0 - low:.6f}")
+        self.masks[node] = Mask(rate, size * (1.0 - rate), tuple(ends[0].shape))
+        return self.masks[node]
+
+    def _random_before(self, node: fx.Node) -> list[fx.Node]:
+        """The random values that a node is computed from, and itself, in order."""
+        found = {node}
+        for each in reversed(self.captured.nodes):
+            if each in found:
+                found.update(inner for inner in operands(each) if inner in self._random)
+        return [each for each in self.captured.nodes if each in found]
+
     def try_evaluate(self, node: fx.Node) -> bool:
         """Evaluates a node if all operands have values. Functions of ids that are equal for other ids are constants."""
         given = operands(node)
@@ -121,6 +187,8 @@ class Constants:
             return True
         if not all(each in self.values for each in given):
             return False
+        if operation(node) in _RANDOM or any(each in self._random for each in given):
+            self._random.add(node)
         of_ids = any(each in self._others for each in given)
         if of_ids and any(each in self.parameters for each in given) and operation(node) not in ("where", "masked_fill"):
             return False
@@ -137,7 +205,7 @@ class Constants:
 
     def is_zero(self, node: fx.Node) -> bool:
         value = self.values.get(node)
-        if not self.is_constant(node) or not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() == 0:
+        if not self.is_constant(node) or node in self._random or not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() == 0:
             return False
         return not bool(value.flatten()[:8].any()) and not bool(value.any())
 

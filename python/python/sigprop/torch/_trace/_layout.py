@@ -14,6 +14,7 @@ from ._components import (
     Activation,
     Attention,
     Component,
+    DropPath,
     Dropout,
     Gains,
     Linear,
@@ -76,7 +77,7 @@ class Layout:
     def make(self, kind: type[AnyComponent], /, **values: Any) -> AnyComponent:
         """A component, or the one made before that is equal to it."""
         new = kind(**values)
-        if isinstance(new, Dropout) or (isinstance(new, Attention) and new.dropout):
+        if isinstance(new, (Dropout, DropPath)) or (isinstance(new, Attention) and new.dropout):
             return new
         described = [each.name for each in fields(new) if each.name not in ("inputs", "path", "code")]
         key = (kind, tuple(map(id, new.inputs)), *(_key(getattr(new, name)) for name in described))
@@ -206,7 +207,7 @@ class Layout:
             changes["vector"] = rows_of(component.vector, features)
         elif isinstance(component, Positions):
             changes["table"] = Weight(component.table.value[:, features], component.table.name, None)
-        elif not isinstance(component, (Activation, Scale, Dropout, Product, Sum)):
+        elif not isinstance(component, (Activation, Scale, Dropout, DropPath, Product, Sum)):
             name = type(component).__name__.lower()
             raise Refusal(f"{width} of {component.width} features after {name}; expected all, in their order")
         changes["inputs"] = [self.pick(each, features) for each in component.inputs]

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .._structure import uncompiled
 from ._capture import is_ids
-from ._components import Dropout, Tokens, Weight
+from ._components import DropPath, Dropout, Tokens, Weight
 from ._structure import Structure
 from ._verify import network
 
@@ -34,7 +34,7 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     module = uncompiled(module)
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     is_plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in module.parameters())
-    has_dropout = module.training and any(isinstance(component, Dropout) for component in found.sites.values())
+    has_dropout = module.training and any(isinstance(component, (Dropout, DropPath)) for component in found.sites.values())
     if len(tensors) != 1 or not is_ids(tensors[0]) or not is_plain or has_dropout or not isinstance(found.sources[0], Tokens):
         return None
     ids = tensors[0][:1, :LONGEST]

@@ -12,6 +12,7 @@ from ._components import (
     Attention,
     Component,
     Convolution,
+    DropPath,
     Dropout,
     Gains,
     Linear,
@@ -73,6 +74,8 @@ class Parts:
             return {"prepend": {"token": self.tensor(component.token, "token", block)}}
         if isinstance(component, (Positions, Shift)):
             return {"embedding": self.term(component, block)}
+        if isinstance(component, DropPath):
+            raise Unplaced(component, "stochastic depth of a signal; expected it at the end of a residual branch")
         raise Unplaced(component, f"a {kind_of(component)} inside the network; expected it as the source of a stream")
 
     def term(self, term: Positions | Shift, block: int | None = None) -> Part:

@@ -15,7 +15,7 @@ from ._constants import Constants, operands, operation
 from ._islands import LOCAL, Islands
 from ._joins import join
 from ._layout import Given, Layout, Place, ordered
-from ._maps import MAPS, embedding
+from ._maps import MAPS, embedding, masked
 from ._mixture import mixture
 
 
@@ -46,6 +46,8 @@ class Read:
     # Sources in the order of the inputs of the module.
     sources: list[Component] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # The means of random masks.
+    masks: dict[fx.Node, float] = field(default_factory=dict)
 
 
 def read(captured: Captured) -> Read:
@@ -100,6 +102,7 @@ class _Reader:
             refusals=list(refusals.values()),
             sources=self._by_input(sources),
             notes=list(dict.fromkeys(self._notes)),
+            masks={node: mask.mean for node, mask in self._constants.masks.items()},
         )
 
     def _before(self, end: fx.Node, is_left_out: Callable[[fx.Node], bool] = lambda node: False) -> list[fx.Node]:
@@ -162,7 +165,12 @@ class _Reader:
         name, islands, constants = operation(node), self._islands, self._constants
         signals = [each for each in given if not constants.is_constant(each)]
         of_ids = [each for each in signals if constants.is_of_ids(each)]
-        if name == "index" and len(given) == 2 and constants.is_constant(given[0]) and constants.is_of_ids(given[1]):
+        random = [each for each in given if constants.is_random(each)]
+        if random and name in ("mul", "mul_", "multiply"):
+            masked(islands, node)
+        elif random:
+            raise Refusal(f"{name} of a signal and random numbers; expected a product with a mask, or evaluation mode")
+        elif name == "index" and len(given) == 2 and constants.is_constant(given[0]) and constants.is_of_ids(given[1]):
             embedding(islands, node)
         elif name.startswith("dropout") and signals[0] in islands.base and islands.base[signals[0]] in islands.scores:
             islands.base[node] = islands.base[signals[0]]
@@ -210,7 +218,8 @@ class _Reader:
         """The last component with all tokens, if the only refused operation reads some of them or their average."""
         islands = self._islands
         given = [refused] if refused in islands.base else [each for each in operands(refused) if each in islands.base]
-        if len(given) != 1 or islands.base[given[0]] in islands.scores:
+        is_random = any(self._constants.is_random(each) for each in operands(refused))
+        if len(given) != 1 or islands.base[given[0]] in islands.scores or is_random:
             return None
         anchor = islands.base[given[0]]
         if any(node in self._captured.inputs for node in islands.between(anchor, output)):

@@ -12,6 +12,7 @@ from ._components import (
     Attention,
     Component,
     Convolution,
+    DropPath,
     Dropout,
     Gains,
     Linear,
@@ -232,17 +233,19 @@ class _Builder:
 
     def _branch(self, chain: list[Component], scale: float, site: str, number: int) -> Part:
         """A branch whose last scales are the factor of the branch."""
-        chain, parameter = list(chain), "constant"
-        while chain and isinstance(last := chain[-1], (Scale, Gains)):
+        chain, parameter, kept = list(chain), "constant", 1.0
+        while chain and isinstance(last := chain[-1], (Scale, Gains, DropPath)):
             chain.pop()
-            if isinstance(last, Scale):
+            if isinstance(last, DropPath):
+                kept *= 1.0 - last.rate
+            elif isinstance(last, Scale):
                 scale *= last.factor
                 parameter = "scalar" if last.parameter and parameter == "constant" else parameter
             else:
                 scale *= self._parts.gains(last, site, number)
                 parameter = "per_feature"
         learned = {} if parameter == "constant" else {"scale_parameter": parameter}
-        return {"scale": scale, **learned, "drop_rate": 0.0, "body": self._nodes(chain, site, "branch")}
+        return {"scale": scale, **learned, "drop_rate": 1.0 - kept, "body": self._nodes(chain, site, "branch")}
 
     def _attention(self, attention: Attention, site: str) -> Part:
         part: Part = {name: getattr(attention, name) for name in ("n_heads", "n_kv_heads", "d_head", "d_value", "scale")}
@@ -287,4 +290,4 @@ class _Builder:
 
 
 def _is_heavy(component: Component) -> bool:
-    return isinstance(component, (Linear, Convolution, Attention, Dropout))
+    return isinstance(component, (Linear, Convolution, Attention, Dropout, DropPath))
