@@ -39,7 +39,7 @@ _ASSERTIONS = frozenset(("_assert_tensor_metadata", "_assert_async", "_assert_sc
 
 
 def operation(node: fx.Node) -> str:
-    """The name of the operation of a node: "linear", "layer_norm", "dropout_of_nothing" in evaluation."""
+    """The name of the operation of a node: "linear", "layer_norm", "dropout_of_nothing" and "running_batch_norm" in evaluation."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return str(getattr(node.target, "__name__", None) or getattr(node.target, "_name", node.target))
     name = node.target._schema.name.split("::")[1]
@@ -47,7 +47,7 @@ def operation(node: fx.Node) -> str:
         return "permute"
     if name.rstrip("_") in ("dropout", "feature_dropout", "alpha_dropout") and not (node.args[2] and node.args[1]):
         return "dropout_of_nothing"
-    return name
+    return "running_batch_norm" if name == "batch_norm" and not node.args[5] else name
 
 
 def operands(node: fx.Node) -> list[fx.Node]:

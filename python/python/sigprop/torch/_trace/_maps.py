@@ -280,12 +280,10 @@ def conv2d(islands: Islands, node: fx.Node) -> None:
 
 
 def batch_norm(islands: Islands, node: fx.Node) -> None:
-    x, gain, bias, _, _, is_training, _, eps = node.args[:8]
+    x, gain, bias, _, _, _, _, eps = node.args[:8]
     before = islands.signal(x)  # type: ignore[arg-type]
     if before.entries.dim() != 2:
-        raise Refusal("BatchNorm of images or sequences; expected one vector per sample")
-    if not is_training:
-        raise Refusal("BatchNorm with running statistics (evaluation); expected training mode")
+        raise Refusal("BatchNorm of images or sequences in training; expected one vector per sample, or evaluation mode")
     component, rows = islands.layout.tokens(before)
     made = islands.layout.make(
         Norm,

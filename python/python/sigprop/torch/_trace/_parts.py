@@ -31,6 +31,8 @@ from ._roles import Role
 from ._weights import initialisation, rms
 
 Part = dict[str, Any]
+# Gains per feature whose standard deviation is a larger part of their root mean square are reported.
+_SPREAD = 0.1
 
 
 @dataclass
@@ -106,6 +108,9 @@ class Parts:
         """The number in place of gains per feature: their root mean square."""
         mean = rms(gains.gain.value)
         own = gains.gain.value / (mean or 1.0)
+        spread = float(own.std(correction=0))
+        if spread > _SPREAD:
+            self.notes.append(f"{site}: gains differ by {100.0 * spread:.0f} % between features: predictions take them as equal")
         key = (site, branch)
         self.gains_of[key] = self.gains_of[key] * own if key in self.gains_of else own
         return mean

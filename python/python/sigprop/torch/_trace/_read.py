@@ -89,9 +89,9 @@ class _Reader:
         end = self._end(outputs[0])
         reached = set(self._before(outputs[0], self._constants.is_constant))
         refusals = {node: refused for node, refused in self._refusals.items() if node in reached}
-        if end is None and len(refusals) == 1:
-            end = self._before_pooling(outputs[0], *refusals)
-            refusals = refusals if end is None else {}
+        ends = {self._before_pooling(outputs[0], node) for node in refusals} if end is None else set()
+        if len(ends) == 1 and None not in ends:
+            [end], refusals = ends, {}
         layout = self._islands.layout
         sources: list[Component] = [] if end is None else [each for each in ordered(end) if isinstance(each, (Tokens, Vectors))]
         return Read(
