@@ -214,3 +214,6 @@ class Mixture(Component):
 
 class Refusal(Exception):
     """A place of the module that stacks cannot describe, or that was not recognised."""
+
+
+PADDING = "a mask that depends on the ids or differs between sequences (padding); expected sequences without padding"

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ._capture import Captured
+from ._capture import Captured, table_of
 from ._components import Origin, Weight
 
+# Scores below this are masked.
+MASKED = -1e4
 # Operations that move, repeat or drop entries and compute nothing.
 MOVEMENT = frozenset(
     """view reshape _unsafe_view transpose permute t slice select split split_with_sizes chunk unbind getitem unsqueeze
@@ -130,10 +132,29 @@ class Constants:
                 self.parameters[node] = (self.captured.canonical[name],)
             return
         given = self.captured.inputs[node]
-        if not isinstance(given, Tensor):
+        if not isinstance(given, Tensor) or self._is_part_of_network(node, given):
             self.values[node] = given
         elif not given.is_floating_point():
             self.values[node], self._others[node] = given, given.flip(-1).roll(1, 0) if given.dim() else given
+
+    def _is_part_of_network(self, node: fx.Node, given: Tensor) -> bool:
+        """True for an input that is a mask, the position of each token, or the segment of tokens that all have one."""
+        others = [value for other, value in self.captured.inputs.items() if other is not node and isinstance(value, Tensor)]
+        if given.dtype == torch.bool or given.dim() < 2 or not others:
+            return given.dtype == torch.bool
+        if given.is_floating_point():
+            hidden = given <= MASKED
+            return bool(hidden.any()) and bool((hidden | (given == 0.0)).all())
+        is_regular = bool((given == given.flatten()[0]).all()) or torch.equal(given, torch.arange(given.shape[-1]).expand_as(given))
+        table, tables = self._table(node), {self._table(other) for other in self.captured.inputs if other is not node} - {None}
+        if table is None:
+            return is_regular or bool((given.long() == given.bool()).all())
+        return is_regular and bool(tables) and table not in tables
+
+    def _table(self, node: fx.Node) -> str | None:
+        """The parameter of which an input chooses rows."""
+        table = table_of(node)
+        return None if table is None else self.captured.canonical.get(self.captured.names.get(table, ""))
 
     def is_constant(self, node: fx.Node) -> bool:
         return node in self.values and node not in self._others

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._components import Component, Refusal, Scale
+from ._components import PADDING, Component, Refusal, Scale
 from ._layout import Given, Layout, Signal
 
 
@@ -47,7 +47,7 @@ class Heads:
         found = torch.empty(self.n_heads, *scores.shape[1:], dtype=scores.dtype)
         found[self.place] = scores
         if not torch.equal(found[self.place], scores):
-            raise Refusal("masks or biases that differ between sequences (padding); expected the same for all")
+            raise Refusal(PADDING)
         return found
 
 

@@ -35,10 +35,14 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     is_plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in module.parameters())
     has_dropout = module.training and any(isinstance(component, (Dropout, DropPath)) for component in found.sites.values())
-    if len(tensors) != 1 or not is_ids(tensors[0]) or not is_plain or has_dropout or not isinstance(found.sources[0], Tokens):
+    source = found.sources[0]
+    if not all(map(is_ids, tensors)) or not is_plain or has_dropout or not isinstance(source, Tokens):
         return None
-    ids = tensors[0][:1, :LONGEST]
-    args, given = pytree.tree_map_only(Tensor, lambda _: ids, (args, dict(kwargs)))
+    args, given = pytree.tree_map_only(Tensor, lambda leaf: leaf[:1, :LONGEST], (args, dict(kwargs)))
+    short = source.ids[:1]
+    ids = next((leaf for leaf in pytree.tree_leaves((args, given)) if torch.equal(leaf[:, : short.shape[1]], short)), None)
+    if ids is None:
+        return None
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
     values = {name: _whole(weight, module, ids.shape[1]) for name, weight in found.parts.weights.items()}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from . import _attention as attention
-from ._components import Component, Convolution, DropPath, Dropout, Linear, Norm, Refusal, Scale, Tokens, Weight
+from ._components import PADDING, Component, Convolution, DropPath, Dropout, Linear, Norm, Refusal, Scale, Tokens, Weight
 from ._islands import Islands
 from ._layout import Signal, entries_of
 
@@ -93,6 +93,8 @@ def baddbmm(islands: Islands, node: fx.Node) -> None:
     """Scores with a constant added."""
     added, x, y = node.args[:3]
     assert isinstance(added, fx.Node) and isinstance(x, fx.Node) and isinstance(y, fx.Node)
+    if islands.constants.is_of_ids(added):
+        raise Refusal(PADDING)
     if not islands.constants.is_constant(added) or islands.constants.is_constant(y):
         raise Refusal("a product of batches with something computed added; expected queries, keys and a constant")
     beta, alpha = float(node.kwargs.get("beta", 1.0)), float(node.kwargs.get("alpha", 1.0))  # type: ignore[arg-type]

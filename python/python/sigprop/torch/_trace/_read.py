@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ._capture import Captured
-from ._components import Component, Refusal, Tokens, Vectors
+from ._components import PADDING, Component, Refusal, Tokens, Vectors
 from ._constants import Constants, operands, operation
 from ._islands import LOCAL, Islands
 from ._joins import join
@@ -66,7 +66,8 @@ class _Reader:
     def __init__(self, captured: Captured, skips_zero_maps: bool) -> None:
         self._captured, self._skips = captured, skips_zero_maps
         self._constants = Constants(captured)
-        first = next((node for node, value in captured.inputs.items() if isinstance(value, Tensor) and value.dim() > 0), None)
+        tensors = [node for node, value in captured.inputs.items() if isinstance(value, Tensor) and value.dim() > 0]
+        first = next((node for node in tensors if not self._constants.is_constant(node)), None)
         self._batch_axis = 0 if first is None else _batch_axis(captured, first)
         sequences = 1 if first is None else captured.inputs[first].shape[self._batch_axis]
         self._islands = Islands(captured, self._constants, Layout(sequences, first))
@@ -134,7 +135,7 @@ class _Reader:
 
     def _given(self, node: fx.Node) -> None:
         value = self._captured.inputs.get(node)
-        if isinstance(value, Tensor) and value.is_floating_point():
+        if isinstance(value, Tensor) and value.is_floating_point() and not self._constants.is_constant(node):
             axis = self._batch_axis if value.dim() == 3 else 0
             given = Given(width=value.numel(), rows=1, value=value, node=node, batch_axis=axis)
             self._islands.start(node, given, torch.arange(value.numel()).reshape(value.shape))
@@ -180,8 +181,10 @@ class _Reader:
             MAPS[name](islands, node)
         elif name not in LOCAL:
             raise Refusal(f"aten.{name}, which no component is; expected maps, attention, norms and activations")
+        elif of_ids and any(islands.base.get(each) in islands.scores for each in signals):
+            raise Refusal(PADDING)
         elif of_ids:
-            raise Refusal(f"{name} of a signal and something computed from the ids (a padding mask?); expected constants")
+            raise Refusal(f"{name} of a signal and something that depends on the ids; expected constants")
         else:
             bases = {islands.base[each] for each in signals}
             if len(bases) == 1:
