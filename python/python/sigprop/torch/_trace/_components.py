@@ -176,6 +176,14 @@ class Product(Component):
 
 
 @dataclass(eq=False, kw_only=True)
+class Concat(Component):
+    """The features of the inputs one after the other, in every head. An input that heads share is the same in all."""
+
+    n_heads: int
+    shared: list[bool]
+
+
+@dataclass(eq=False, kw_only=True)
 class Attention(Component):
     """Softmax attention. Its inputs are queries, keys and values."""
 

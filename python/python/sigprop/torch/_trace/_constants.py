@@ -29,7 +29,7 @@ MOVEMENT = frozenset(
 _CHOICES = (MOVEMENT | {"embedding"}) - {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "pad", "constant_pad_nd"}
 # The position of the argument of which only shape and type matter.
 _SHAPE_ONLY = dict.fromkeys("type_as expand_as view_as reshape_as".split(), 1) | dict.fromkeys(
-    "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty new_empty_strided sym_size size".split(), 0
+    "copy zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty new_empty_strided sym_size size".split(), 0
 )
 # Operations whose value is another in every run, and those of them that are functions of uniform numbers on [0, 1).
 _RANDOM = frozenset(
@@ -37,6 +37,8 @@ _RANDOM = frozenset(
     exponential_ random_ multinomial poisson binomial""".split()
 )
 _UNIFORM = frozenset(("rand", "rand_like", "bernoulli", "bernoulli_"))
+# Operations whose entries are whatever memory holds, until others are written to them.
+_EMPTY = ("empty", "empty_like", "new_empty", "new_empty_strided")
 _ASSERTIONS = frozenset(("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"))
 
 
@@ -50,6 +52,21 @@ def operation(node: fx.Node) -> str:
     if name.rstrip("_") in ("dropout", "feature_dropout", "alpha_dropout") and not (node.args[2] and node.args[1]):
         return "dropout_of_nothing"
     return "running_batch_norm" if name == "batch_norm" and not node.args[5] else name
+
+
+def pieces(node: fx.Node) -> list[fx.Node]:
+    """The nodes that one node has side by side along its last axis; none if it is something else."""
+    last = node.meta["val"].dim() - 1
+    if operation(node) in ("cat", "concat", "concatenate"):
+        return [*node.args[0]] if (node.args[1:] or [0])[0] in (-1, last) else []  # type: ignore[misc]
+    found: list[fx.Node] = []
+    end = node.meta["val"].shape[-1]
+    while operation(node) == "slice_scatter" and end:
+        base, piece, dim, start, stop, *step = [*node.args, None, None][:6]
+        if dim != last or not isinstance(start, int) or min(stop or end, node.meta["val"].shape[-1]) != end:  # type: ignore[operator]
+            return []
+        found, end, node = [piece, *found], start, base  # type: ignore[list-item, assignment]
+    return [] if end else found
 
 
 def operands(node: fx.Node) -> list[fx.Node]:
@@ -74,6 +91,9 @@ def evaluate(node: fx.Node, values: Callable[[fx.Node], Any], uniform: float = 0
             return torch.empty((), dtype=described.dtype).expand(described.shape)
         return values(inner)
 
+    if name in _EMPTY:
+        described = node.meta["val"]
+        return torch.zeros(described.shape, dtype=described.dtype)
     args: Any = fx.node.map_arg(node.args, argument)
     kwargs: Any = fx.node.map_arg(node.kwargs, argument)
     if name in ("dropout", "dropout_", "dropout_of_nothing"):
@@ -332,6 +352,8 @@ def ranges(indices: Sequence[int]) -> str:
 
 def rows_of(weight: Weight, rows: Tensor) -> Weight:
     """A part of the rows of a weight."""
+    if torch.equal(rows, torch.arange(len(weight.value))):
+        return weight
     chosen = rows.tolist()
     value, origin = weight.value[rows], weight.origin
     if origin is None or (origin.indices is not None and len(origin.indices) != len(weight.value)):

@@ -47,8 +47,8 @@ class Parts:
     weights: dict[str, Weight] = field(default_factory=dict)
     # What gains per feature are multiples of their root mean square by, by site, and for sums by site and number of the branch.
     gains_of: dict[tuple[str, int | None], Tensor] = field(default_factory=dict)
-    # The names of the weights of maps, with one entry per site.
-    maps: list[str] = field(default_factory=list)
+    # The names of the weights of maps.
+    maps: dict[Component, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _initialised: dict[str, str | Part] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Parts:
     def map(self, component: Linear | Convolution, role: str, block: int | None) -> Part:
         """Weight and bias."""
         if role != "head":
-            self.maps.append(component.weight.name)
+            self.maps[component] = component.weight.name
         part = {"weight": self.tensor(component.weight, role, block, is_map=True)}
         return part if component.bias is None else {**part, "bias": self.tensor(component.bias, role, block)}
 

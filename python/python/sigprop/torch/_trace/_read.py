@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ._capture import Captured
 from ._components import PADDING, Component, Refusal, Tokens, Vectors
-from ._constants import Constants, operands, operation
+from ._constants import Constants, operands, operation, pieces
 from ._islands import LOCAL, Islands
 from ._joins import join
 from ._layout import Given, Layout, Place, ordered
@@ -192,7 +192,8 @@ class _Reader:
             elif bases & set(islands.scores):
                 raise Refusal("a mask or bias of scores that is computed from signals; expected one of positions")
             else:
-                joined = join(islands.layout, node, [islands.signal(each) for each in signals], islands.where(node))
+                parts = [islands.signal(each) for each in pieces(node) or signals]
+                joined = join(islands.layout, node, parts, islands.where(node))
                 islands.start(node, joined.component, joined.entries)
 
     def _choice(self, node: fx.Node) -> None:

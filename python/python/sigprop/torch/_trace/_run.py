@@ -73,6 +73,9 @@ class Run(fx.Interpreter):
         if self._masks is not None and name.startswith("aten.scaled_dot_product_attention"):
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
             kwargs = {key: 0.0 if key == "dropout_p" else value for key, value in kwargs.items()}
+        if name.startswith("aten.copy."):
+            # It has no derivative.
+            return args[1].expand(args[0].shape).to(args[0].dtype)
         if self._is_wide:
             args, kwargs = pytree.tree_map(_double, (args, kwargs))
         return super().call_function(target, args, kwargs)

@@ -11,6 +11,7 @@ from ._components import (
     Activation,
     Attention,
     Component,
+    Concat,
     Convolution,
     DropPath,
     Dropout,
@@ -213,6 +214,12 @@ class _Builder:
             chains = [self._graph.chain(base, part) for part in component.inputs]
             self._refuse_shared(component, base, chains)
             return {"product": {"factors": [self._nodes(chain, site, "factor") for chain in chains]}}
+        if isinstance(component, Concat):
+            chains = [self._graph.chain(base, part) for part in component.inputs]
+            self._refuse_shared(component, base, chains)
+            pairs = zip(component.shared, chains, strict=True)
+            parts = [{"shared": is_shared, "body": self._nodes(chain, site, role)} for is_shared, chain in pairs]
+            return {"concat": {"n_heads": component.n_heads, "parts": parts}}
         if isinstance(component, Attention):
             return {"attention": self._attention(component, site)}
         if isinstance(component, Mixture):
@@ -264,8 +271,9 @@ class _Builder:
             part["memory"] = memory
             bases[1:] = [self._graph.ends[memory]] * 2
         chains = [self._graph.chain(at, end) for at, end in zip(bases, attention.inputs, strict=True)]
-        self._refuse_shared(attention, base, chains[: 1 if memory is not None else 3])
-        self._refuse_shared(attention, bases[1], chains[1:])
+        for other in chains[1:] if memory is None else []:
+            self._refuse_shared(attention, base, [chains[0], other])
+        self._refuse_shared(attention, bases[1], chains[1:], is_value=True)
         for kind, chain in zip(("query", "key", "value"), chains, strict=True):
             part[kind] = self._nodes(chain, site, kind)
         return part
@@ -278,13 +286,20 @@ class _Builder:
         part["router"] = self._parts.tensor(mixture.router, "router", self._block, is_map=True)
         return {**part, "expert": self._nodes(self._graph.chain(source, end), site, "branch")}
 
-    def _refuse_shared(self, join: Component, base: Component | None, chains: list[list[Component]]) -> None:
-        """Refuses parts that share a map below them. Sharing what has no weights and no randomness is the same as repeating it."""
+    def _refuse_shared(
+        self, join: Component, base: Component | None, chains: list[list[Component]], is_value: bool = False
+    ) -> None:
+        """Refuses parts that share a map below them. Sharing what has no weights and no randomness is the same as repeating it.
+
+        Keys and values may share the maps before a latent, if both have maps of their own after it.
+        """
         assert base is not None
         parts = [self._graph.between(base, chain[-1]) if chain else set() for chain in chains]
         for one, other in combinations(parts, 2):
             shared = [part for part in self._graph.order if part in one & other and _is_heavy(part)]
-            if shared:
+            own = [any(isinstance(part, Linear) for part in each - (one & other)) for each in (one, other)]
+            is_latent = is_value and all(own) and all(isinstance(part, Linear) for part in shared)
+            if shared and not is_latent:
                 text = f"the parts of a {kind_of(join)} share {shared[-1].path or kind_of(shared[-1])}"
                 raise Unplaced(join, f"{text}; expected parts that have no map in common after the input of all")
 
