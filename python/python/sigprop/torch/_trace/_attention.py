@@ -183,7 +183,8 @@ def _bias(
         if table.dim() == 2 and table.shape[1] == len(bias):
             for max_distance in (128, 64, 256, 32, 512, 20, 1024):
                 for both in (False, True):
-                    found = torch.where(visible, table.float()[bucket(offsets, len(table), max_distance, both)].permute(2, 0, 1), 0.0)
+                    rows = bucket(offsets, len(table), max_distance, both)
+                    found = torch.where(visible, table.float()[rows].permute(2, 0, 1), 0.0)
                     factor = float((found * bias).sum() / found.square().sum().clamp_min(1e-30))
                     if close(factor * found, bias, 1e-5):
                         part = {"buckets": len(table), "max_distance": max_distance, "bidirectional": both}

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -29,7 +29,9 @@ MOVEMENT = frozenset(
 _CHOICES = (MOVEMENT | {"embedding"}) - {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "pad", "constant_pad_nd"}
 # The position of the argument of which only shape and type matter.
 _SHAPE_ONLY = dict.fromkeys("type_as expand_as view_as reshape_as".split(), 1) | dict.fromkeys(
-    "copy zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty new_empty_strided sym_size size".split(), 0
+    """copy zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty
+    new_empty_strided sym_size size""".split(),
+    0,
 )
 # Operations whose value is another in every run, and those of them that are functions of uniform numbers on [0, 1).
 _RANDOM = frozenset(
@@ -56,16 +58,17 @@ def operation(node: fx.Node) -> str:
 
 def pieces(node: fx.Node) -> list[fx.Node]:
     """The nodes that one node has side by side along its last axis; none if it is something else."""
-    last = node.meta["val"].dim() - 1
+    shape, args = node.meta["val"].shape, cast(Any, node.args)
+    last = len(shape) - 1
     if operation(node) in ("cat", "concat", "concatenate"):
-        return [*node.args[0]] if (node.args[1:] or [0])[0] in (-1, last) else []  # type: ignore[misc]
+        return [*args[0]] if (args[1:] or [0])[0] in (-1, last) else []
     found: list[fx.Node] = []
-    end = node.meta["val"].shape[-1]
+    end = shape[-1]
     while operation(node) == "slice_scatter" and end:
-        base, piece, dim, start, stop, *step = [*node.args, None, None][:6]
-        if dim != last or not isinstance(start, int) or min(stop or end, node.meta["val"].shape[-1]) != end:  # type: ignore[operator]
+        base, piece, dim, start, stop = (*cast(Any, node.args), 0, 0, None, None)[:5]
+        if dim != last or min(shape[-1] if stop is None else stop, shape[-1]) != end:
             return []
-        found, end, node = [piece, *found], start, base  # type: ignore[list-item, assignment]
+        found, end, node = [piece, *found], start or 0, base
     return [] if end else found
 
 
@@ -115,7 +118,7 @@ def _drawn(node: fx.Node, args: Any, uniform: float) -> Tensor:
     drawn = torch.full(described.shape, uniform)
     if name.startswith("bernoulli"):
         drawn = drawn < (args[1] if len(args) > 1 else args[0] if name == "bernoulli" else 0.5)
-    return drawn.to(described.dtype)
+    return cast(Tensor, drawn.to(described.dtype))
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,8 @@ class Constants:
         if given.is_floating_point():
             hidden = given <= MASKED
             return bool(hidden.any()) and bool((hidden | (given == 0.0)).all())
-        is_regular = bool((given == given.flatten()[0]).all()) or torch.equal(given, torch.arange(given.shape[-1]).expand_as(given))
+        positions = torch.arange(given.shape[-1]).expand_as(given)
+        is_regular = bool((given == given.flatten()[0]).all() | (given == positions).all())
         table, tables = self._table(node), {self._table(other) for other in self.captured.inputs if other is not node} - {None}
         if table is None:
             return is_regular or bool((given.long() == given.bool()).all())
@@ -246,7 +250,9 @@ class Constants:
 
     def is_zero(self, node: fx.Node) -> bool:
         value = self.values.get(node)
-        if not self.is_constant(node) or node in self._random or not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() == 0:
+        if not self.is_constant(node) or node in self._random or not isinstance(value, Tensor):
+            return False
+        if not value.is_floating_point() or value.numel() == 0:
             return False
         return not bool(value.flatten()[:8].any()) and not bool(value.any())
 

@@ -225,7 +225,7 @@ class Layout:
         """Features of components side by side, in every head those of the same components."""
         starts = torch.tensor([0, *(each.width for each in concat.inputs)]).cumsum(0)
         source = torch.bucketize(features, starts[1:], right=True)
-        count = len(source.unique())
+        count = len(set(source.tolist()))
         first = [0, *((source[1:] != source[:-1]).nonzero().flatten() + 1).tolist()]
         runs = torch.tensor_split(features - starts[source], torch.tensor(first[1:], dtype=torch.long))
         order, lengths = source[first].tolist(), [len(run) for run in runs]
@@ -245,7 +245,7 @@ def _order(features: Tensor, size: int) -> Tensor | None:
     if len(features) % size:
         return None
     group, place = (features // size).reshape(-1, size), (features % size).reshape(-1, size)
-    is_whole = bool((group == group[:, :1]).all() & (place == place[0]).all()) and len(place[0].unique()) == size
+    is_whole = bool((group == group[:, :1]).all() & (place == place[0]).all()) and len(set(place[0].tolist())) == size
     return place[0] if is_whole else None
 
 

@@ -114,7 +114,7 @@ def einsum(islands: Islands, node: fx.Node) -> None:
         _contracted(islands, node, islands.signal(x), y, (left, right, out))
         return
     is_average = _is_of_scores(islands, x)
-    *batch, row, column = left if is_average else out.rjust(2)
+    *batch, row, column = list(left if is_average else out.rjust(2))
     summed = column if is_average else next((letter for letter in left if letter in right and letter not in out), "")
     # Features of values, or keys.
     [last, *others] = [letter for letter in right if letter not in left] or [""]
@@ -220,9 +220,10 @@ def masked(islands: Islands, node: fx.Node) -> None:
     sizes = [1] * (before.entries.dim() - len(mask.shape)) + list(mask.shape)
     sequence = before.entries // before.component.width // islands.layout.length(before.component)
     count = islands.layout.sequences
+    numbers = torch.arange(count).expand(sequence.numel() // count, -1)
     if sizes == list(before.entries.shape):
         _dropped(islands, node, before, Dropout, mask.rate, mask.mean)
-    elif math.prod(sizes[1:]) == 1 and sizes[0] in (1, count) and bool((sequence.reshape(count, -1).T == torch.arange(count)).all()):
+    elif math.prod(sizes[1:]) == 1 and sizes[0] in (1, count) and torch.equal(sequence.reshape(count, -1).T, numbers):
         _dropped(islands, node, before, DropPath, mask.rate, mask.mean)
     else:
         raise Refusal(f"a random mask of shape {mask.shape}; expected one entry per sequence, or one per feature and token")

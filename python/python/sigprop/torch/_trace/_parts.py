@@ -28,7 +28,7 @@ from ._components import (
 from ._graph import Unplaced
 from ._names import tensor_name
 from ._roles import Role
-from ._weights import initialisation, rms
+from ._weights import initialisation, rms, standardised_length
 
 Part = dict[str, Any]
 # Gains per feature whose standard deviation is a larger part of their root mean square are reported.
@@ -48,7 +48,7 @@ class Parts:
     # What gains per feature are multiples of their root mean square by, by site, and for sums by site and number of the branch.
     gains_of: dict[tuple[str, int | None], Tensor] = field(default_factory=dict)
     # The names of the weights of maps.
-    maps: dict[Component, str] = field(default_factory=dict)
+    maps: dict[Linear | Convolution, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _initialised: dict[str, str | Part] = field(default_factory=dict)
 
@@ -95,7 +95,10 @@ class Parts:
         """Weight and bias."""
         if role != "head":
             self.maps[component] = component.weight.name
-        part = {"weight": self.tensor(component.weight, role, block, is_map=True)}
+        part: Part = {"weight": self.tensor(component.weight, role, block, is_map=True)}
+        length = standardised_length(component.weight.value)
+        if isinstance(component, Linear) and length is not None and not self.is_exact:
+            part["standardised"] = length
         return part if component.bias is None else {**part, "bias": self.tensor(component.bias, role, block)}
 
     def tensor(self, weight: Weight, role: str, block: int | None, is_map: bool = False) -> Part:
