@@ -118,7 +118,7 @@ def _drawn(node: fx.Node, args: Any, uniform: float) -> Tensor:
     drawn = torch.full(described.shape, uniform)
     if name.startswith("bernoulli"):
         drawn = drawn < (args[1] if len(args) > 1 else args[0] if name == "bernoulli" else 0.5)
-    return cast(Tensor, drawn.to(described.dtype))
+    return drawn.to(described.dtype)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Constants:
             values: dict[fx.Node, Any] = {}
             for each in nodes:
                 values[each] = evaluate(each, lambda inner: values[inner] if inner in values else self.values[inner], uniform)
-            return values[node].float()
+            return cast(Tensor, values[node].float())
 
         low, high = 0.0, 1.0
         ends = [at(low), at(1.0 - 1e-7)]

@@ -50,7 +50,7 @@ def _concatenated(layout: Layout, parts: list[Signal], where: dict[str, str]) ->
     components = list(dict.fromkeys(part.component for part in parts))
     rows = [part.entries // part.component.width for part in parts]
     if any(each.rows != components[0].rows or isinstance(each, Given) for each in components):
-        raise Refusal("features side by side of signals with other tokens; expected the same tokens")
+        raise Refusal("features side by side of inputs, or of signals with other tokens; expected signals of the same tokens")
     if not all(torch.equal(each, rows[0][..., :1].expand_as(each)) for each in rows):
         raise Refusal("features side by side of different tokens; expected the same tokens")
     sizes = [each.width for each in components]

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from . import _attention as attention
 from ._components import PADDING, Component, Convolution, DropPath, Dropout, Linear, Norm, Refusal, Scale, Tokens, Weight
 from ._islands import Islands
-from ._layout import Signal, entries_of
+from ._layout import Given, Signal, entries_of
 
 
 def _argument(node: fx.Node, place: int, default: Any = None) -> Any:
@@ -198,6 +198,9 @@ def _dropped(
     islands: Islands, node: fx.Node, before: Signal, kind: type[Dropout] | type[DropPath], rate: float, factor: float = 1.0
 ) -> None:
     """Dropout of the entries or of the sequences of a signal, and multiplication by a number."""
+    if isinstance(before.component, Given):
+        vectors, rows = islands.layout.tokens(before)
+        before = Signal(vectors, entries_of(rows, vectors.width))
     before = islands.layout.narrow(before)
     component = before.component
     sizes = {"width": component.width, "rows": component.rows}
@@ -214,6 +217,8 @@ def masked(islands: Islands, node: fx.Node) -> None:
     x, y = node.args[:2]
     assert isinstance(x, fx.Node) and isinstance(y, fx.Node)
     signal, random = (y, x) if islands.constants.is_random(x) else (x, y)
+    if random in islands.constants.masks:
+        raise Refusal("a random mask at several places; expected a mask of its own at each")
     before, mask = islands.signal(signal), islands.constants.mask(random)
     if mask is None:
         raise Refusal("random numbers that are no mask; expected dropout or stochastic depth, or evaluation mode")

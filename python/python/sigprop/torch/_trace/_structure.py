@@ -18,8 +18,10 @@ from ._components import (
     Gains,
     Linear,
     Mixture,
+    Norm,
     Positions,
     Product,
+    Rotary,
     Scale,
     Shift,
     Sum,
@@ -217,6 +219,8 @@ class _Builder:
         if isinstance(component, Concat):
             chains = [self._graph.chain(base, part) for part in component.inputs]
             self._refuse_shared(component, base, chains)
+            if not all(map(_is_centred, component.inputs)):
+                raise Unplaced(component, "features side by side that may have a mean; expected outputs of linear maps and LayerNorm")
             pairs = zip(component.shared, chains, strict=True)
             parts = [{"shared": is_shared, "body": self._nodes(chain, site, role)} for is_shared, chain in pairs]
             return {"concat": {"n_heads": component.n_heads, "parts": parts}}
@@ -302,6 +306,14 @@ class _Builder:
             if shared and not is_latent:
                 text = f"the parts of a {kind_of(join)} share {shared[-1].path or kind_of(shared[-1])}"
                 raise Unplaced(join, f"{text}; expected parts that have no map in common after the input of all")
+
+
+def _is_centred(component: Component) -> bool:
+    """True if features have no mean over random weights."""
+    if isinstance(component, (Linear, Convolution)) or (isinstance(component, Norm) and component.kind == "layernorm"):
+        return True
+    is_odd = isinstance(component, Activation) and component.function in ("tanh", "erf")
+    return (is_odd or isinstance(component, (Scale, Gains, Rotary, Norm, Dropout))) and _is_centred(component.inputs[0])
 
 
 def _is_heavy(component: Component) -> bool:
