@@ -107,7 +107,7 @@ def encoder(layers_are_copies: bool = False) -> nn.Module:
 
 
 def inputs(name: str, seed: int = 0) -> dict[str, Any]:
-    # Not the numbers that the weights of a module are made of.
+    # The weights of a module are made with the seed itself.
     generator = torch.Generator().manual_seed(1000 + seed)
     ids = torch.randint(2, VOCABULARY, (2, TOKENS), generator=generator)
     if name in ("mlp", "encoder"):
@@ -558,10 +558,9 @@ def test_latent_attention() -> None:
     concats = list(parts(found.stack, "concat"))
     assert [(part["n_heads"], [each["shared"] for each in part["parts"]]) for part in concats] == [(4, [False, True])] * 2
     assert found.notes == [] and "layers.1.self_attn.kv_a_proj_with_mqa.weight[32:40]" in found.weights
-    config = deepseek().config
-    config.use_cache = False
-    traced = sigprop.torch.predict(transformers.DeepseekV3Model(config).eval(), **inputs("gpt2"), scheme="normal:0.1")
-    described = sigprop.predict(config, scheme="normal:0.1", seq_len=TOKENS, uniform=True)
+    settings: dict[str, Any] = {"scheme": "normal:0.1", "theory": "mean-field"}
+    traced = sigprop.predict(stack=found.stack, **settings)
+    described = sigprop.predict(deepseek().config, seq_len=TOKENS, uniform=True, **settings)
     for quantity in ("variance", "grad_variance"):
         assert traced[quantity] == pytest.approx(described[quantity], rel=2e-3)
 

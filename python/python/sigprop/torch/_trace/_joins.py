@@ -56,8 +56,8 @@ def _concatenated(layout: Layout, parts: list[Signal], where: dict[str, str]) ->
     sizes = [each.width for each in components]
     width = sum(sizes)
     starts = {each: sum(sizes[:number]) for number, each in enumerate(components)}
-    sizes_and = {"width": width, "rows": components[0].rows}
-    made = layout.make(Concat, inputs=components, n_heads=1, shared=[False] * len(components), **sizes_and, **where)
+    parts_of_one = {"n_heads": 1, "shared": [False] * len(components)}
+    made = layout.make(Concat, inputs=components, width=width, rows=components[0].rows, **parts_of_one, **where)
     features = torch.cat([part.entries % part.component.width + starts[part.component] for part in parts], dim=-1)
     return Signal(made, rows[0][..., :1] * width + features)
 

@@ -26,7 +26,7 @@ _TOLERANCE = 1e-3
 def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Structure) -> bool | None:
     """True if the stack is the function of the module at the length of the given ids, as windows of attention decide.
 
-    None if that is not known: for several inputs, with dropout, for outputs after the stream, on other devices.
+    None if that is not known: for several streams, with dropout, for outputs after the stream, on other devices.
 
     Args:
         found: With fixed positions as tables.
@@ -39,10 +39,10 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     if not all(map(is_ids, tensors)) or not is_plain or has_dropout or not isinstance(source, Tokens):
         return None
     args, given = pytree.tree_map_only(Tensor, lambda leaf: leaf[:1, :LONGEST], (args, dict(kwargs)))
-    short = source.ids[:1]
-    ids = next((leaf for leaf in pytree.tree_leaves((args, given)) if torch.equal(leaf[:, : short.shape[1]], short)), None)
+    ids = next((leaf for leaf in tensors if len(tensors) == 1 or _begins(leaf, source.ids)), None)
     if ids is None:
         return None
+    ids = ids[:1, :LONGEST]
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
     values = {name: _whole(weight, module, ids.shape[1]) for name, weight in found.parts.weights.items()}
@@ -61,6 +61,11 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     if got.shape != expected.shape:
         return None
     return bool((got - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+
+
+def _begins(given: Tensor, ids: Tensor) -> bool:
+    """True if a tensor has these ids at its beginning."""
+    return given.dtype == ids.dtype and torch.equal(given[:1, : ids.shape[1]], ids[:1])
 
 
 def _whole(weight: Weight, module: nn.Module, tokens: int) -> Tensor:
