@@ -27,7 +27,7 @@ SCHEME = "normal:0.08"
 TOLERANCE = 2e-3
 TYPES = (
     "gpt2 gpt_neo gptj gpt_neox gpt_bigcode bloom opt mpt falcon llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 olmo olmo2 "
-    "cohere granite stablelm starcoder2 nemotron smollm3 mixtral qwen3_moe olmoe bert roberta distilbert electra modernbert t5 bart"
+    "cohere granite stablelm starcoder2 nemotron smollm3 mixtral qwen3_moe olmoe deepseek_v3 bert roberta distilbert electra modernbert t5 bart"
 ).split()
 NO_DROPOUT = (
     "hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop dropout attention_dropout activation_dropout "
@@ -55,6 +55,9 @@ def sizes(kind: str, draw: random.Random) -> dict[str, Any]:
         **dict.fromkeys(NO_DROPOUT, 0.0),
         **dict.fromkeys(["num_experts", "num_local_experts"], 4),
         **dict.fromkeys(["num_experts_per_tok", "experts_per_token"], draw.choice([1, 2])),
+        **dict.fromkeys(["q_lora_rank", "kv_lora_rank"], width // 2),
+        **{"qk_nope_head_dim": head, "v_head_dim": head, "qk_rope_head_dim": head, "first_k_dense_replace": 1},
+        **{"n_routed_experts": 4, "n_group": 1, "topk_group": 1},
         "moe_intermediate_size": inner // 2,
         "vocab_size": VOCABULARY,
         "sliding_window": 8,
@@ -62,6 +65,8 @@ def sizes(kind: str, draw: random.Random) -> dict[str, Any]:
         "attention_types": [[["global"], blocks]],
         "decoder_start_token_id": 0,
     }
+    if kind == "deepseek_v3":
+        found["num_key_value_heads"] = heads
     if kind in ("roberta",):
         found["pad_token_id"] = 1
     return found

@@ -107,7 +107,8 @@ def encoder(layers_are_copies: bool = False) -> nn.Module:
 
 
 def inputs(name: str, seed: int = 0) -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(seed)
+    # The weights of a module are made with the seed itself.
+    generator = torch.Generator().manual_seed(1000 + seed)
     ids = torch.randint(2, VOCABULARY, (2, TOKENS), generator=generator)
     if name in ("mlp", "encoder"):
         shape = (32, WIDTH) if name == "mlp" else (2, TOKENS, WIDTH)
@@ -166,11 +167,17 @@ def test_sites_are_modules(traced: Any) -> None:
 
 def test_predictions_are_those_of_sampled_networks(traced: Any) -> None:
     name, _, found = traced
-    networks = 24
+    assert_predicted(found, lambda seed: made(name, seed), lambda seed: inputs(name, seed), networks=24)
+
+
+def assert_predicted(
+    found: sigprop.torch.Traced, build: Callable[[int], nn.Module], given: Callable[[int], dict[str, Any]], networks: int
+) -> None:
+    """Compares predictions with networks that are initialised with the seeds 0, 1, …"""
     observed = sigprop.torch.Observed([])
     for seed in range(networks):
-        observed += found.observe(made(name, seed), torch.Generator().manual_seed(seed), list(inputs(name, seed).values()))
-    predicted = sigprop.torch.predict(made(name), **inputs(name))
+        observed += found.observe(build(seed), torch.Generator().manual_seed(seed), list(given(seed).values()))
+    predicted = sigprop.torch.predict(build(0), **given(0))
     values = {(site, quantity): value for quantity in ("variance", "grad_variance")
               for site, value in zip(predicted["site"], predicted[quantity], strict=True)}
     rows = [row for row in observed.rows if (row["site"], row["quantity"]) in values]
@@ -365,3 +372,239 @@ def test_long_windows_are_refused() -> None:
         else:
             traced = sigprop.torch.trace(module, tokens)
             assert traced.notes == [] and traced.at_length()["streams"][0]["seq_len"] == 48
+
+
+class MultiQuery(nn.Module):
+    """One key for all heads, by einsum, with T5's biases times a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.biases = nn.Embedding(VOCABULARY, WIDTH), nn.Parameter(torch.randn(16, 4))
+        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(WIDTH, size) for size in (WIDTH, 32, WIDTH)) for _ in range(3))
+
+    def forward(self, ids: Any) -> Any:
+        from sigprop.torch._network._operations import bucket
+
+        x, places = self.table(ids), torch.arange(ids.shape[1])
+        bias = 0.5 * self.biases[bucket(places[None] - places[:, None], 16, 128, True)].permute(2, 0, 1)
+        for query, shared, out in self.layers:
+            key, value = shared(x).chunk(2, dim=-1)
+            scores = torch.einsum("b q h d, b k d -> b h q k", query(x).unflatten(-1, (4, 16)), key) / 4.0
+            x = x + out(torch.einsum("...hqk,...kd->...qhd", (scores + bias).softmax(-1), value).flatten(2))
+        return x
+
+
+class Drops(nn.Module):
+    """Dropout and stochastic depth, as libraries write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(3))
+
+    def forward(self, ids: Any) -> Any:
+        x = nn.functional.dropout(self.table(ids), 0.2)
+        shape = (len(ids), 1, 1)
+        x = x + self.layers[0](x) * x.new_empty(shape).bernoulli_(0.7).div_(0.7)
+        x = x + self.layers[1](x).div(0.8) * (0.8 + torch.rand(shape)).floor_() * 2.0
+        y = self.layers[2](x)
+        return x + y * (torch.rand_like(y) > 0.4) / 0.6
+
+
+class Standardised(nn.Linear):
+    """Rows of its weight have mean zero and length 1.5."""
+
+    def forward(self, x: Any) -> Any:
+        centred = self.weight - self.weight.mean(1, keepdim=True)
+        return nn.functional.linear(x, 1.5 * centred / centred.norm(dim=1, keepdim=True), self.bias)
+
+
+class SideBySide(nn.Module):
+    """Features of two maps side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.out = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 32), nn.Linear(WIDTH + 32, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        both = torch.cat([torch.tanh(self.left(x)), 2.0 * self.right(x)], dim=-1)
+        return x + self.out(nn.functional.layer_norm(both, both.shape[-1:]))
+
+
+def batch_norms() -> nn.Module:
+    """In evaluation, the first as it starts, the others with other running moments."""
+    norms = [nn.BatchNorm1d(WIDTH, eps=0.1) for _ in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    for norm in norms[1:]:
+        norm.running_mean.normal_(0.0, 0.3, generator=generator)
+        norm.running_var.uniform_(0.6, 1.8, generator=generator)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), norm, nn.GELU()) for norm in norms)).eval()
+
+
+def gpt2_training() -> nn.Module:
+    rates = {"resid_pdrop": 0.2, "embd_pdrop": 0.3, "attn_pdrop": 0.4, "attn_implementation": "eager"}
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=WIDTH, n_head=4, n_positions=64, vocab_size=VOCABULARY, initializer_range=LARGE, **rates, **NONE
+    )
+    return transformers.GPT2Model(config).train()
+
+
+def registers() -> nn.Module:
+    config = transformers.Dinov2WithRegistersConfig(
+        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, mlp_ratio=2, image_size=32, patch_size=8,
+        num_register_tokens=3, initializer_range=LARGE,
+    )
+    return transformers.Dinov2WithRegistersModel(config).eval()
+
+
+def deepseek() -> nn.Module:
+    ranks = {"q_lora_rank": 24, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 24, "v_head_dim": 20}
+    experts = {"moe_intermediate_size": 32, "num_experts_per_tok": 2, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
+    config = transformers.DeepseekV3Config(
+        **{**HEADS, "num_hidden_layers": 2}, **NONE, **ranks, **experts, num_key_value_heads=4, first_k_dense_replace=1,
+        initializer_range=LARGE,
+    )
+    return transformers.DeepseekV3Model(config).eval()
+
+
+def weight_norms() -> nn.Module:
+    def layer() -> nn.Module:
+        normed = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))
+        normed.parametrizations.weight.original0.data.mul_(2.0)
+        return normed
+
+    return nn.Sequential(*(nn.Sequential(layer(), nn.Tanh()) for _ in range(3))).eval()
+
+
+def images(seed: int) -> dict[str, Any]:
+    return {"pixel_values": torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1000 + seed))}
+
+
+VARIANTS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], dict[str, Any]]]] = {
+    "multi_query": (lambda: MultiQuery().eval(), lambda seed: inputs("by_hand", seed)),
+    "drops": (lambda: Drops().train(), lambda seed: inputs("by_hand", seed)),
+    "gpt2_training": (gpt2_training, lambda seed: inputs("gpt2", seed)),
+    "registers": (registers, images),
+    "deepseek": (deepseek, lambda seed: inputs("gpt2", seed)),
+    "batch_norms": (batch_norms, lambda seed: inputs("mlp", seed)),
+    "weight_norms": (weight_norms, lambda seed: inputs("mlp", seed)),
+    "side_by_side": (
+        lambda: nn.Sequential(*(SideBySide() for _ in range(3))).eval(),
+        lambda seed: inputs("mlp", seed),
+    ),
+    "standardised": (
+        lambda: nn.Sequential(*(nn.Sequential(Standardised(WIDTH, WIDTH), nn.ReLU()) for _ in range(3))).eval(),
+        lambda seed: inputs("mlp", seed),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_are_predicted(name: str) -> None:
+    def build(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return VARIANTS[name][0]()
+
+    torch.set_num_threads(1)
+    given = VARIANTS[name][1]
+    assert_predicted(sigprop.torch.trace(build(0), **given(0)), build, given, networks=96 if name == "drops" else 32)
+
+
+def test_one_key_for_all_heads() -> None:
+    found = sigprop.torch.trace(MultiQuery().eval(), **inputs("by_hand"))
+    assert [(part["n_heads"], part["n_kv_heads"]) for part in parts(found.stack, "attention")] == [(4, 1)] * 3
+    # The table times one half.
+    std = float(found.weights["biases"].value.square().mean().sqrt())
+    assert next(parts(found.stack, "relative"))["table"]["init"] == {"normal": {"std": pytest.approx(std)}}
+
+
+def test_dropout_is_read() -> None:
+    found = sigprop.torch.trace(Drops().train(), **inputs("by_hand"))
+    rates = [branch["drop_rate"] for sum_ in parts(found.stack, "sum") for branch in sum_["branches"]]
+    assert rates == pytest.approx([0.0, 0.3, 0.0, 0.2, 0.0, 0.0], abs=1e-5)
+    assert [part["rate"] for part in parts(found.stack, "dropout")] == pytest.approx([0.2, 0.4], abs=1e-5)
+    for implementation in ("eager", "sdpa"):
+        module = gpt2_training()
+        module.set_attn_implementation(implementation)
+        stack = sigprop.torch.trace(module, **inputs("gpt2")).stack
+        assert [part["dropout_rate"] for part in parts(stack, "attention")] == [0.4, 0.4]
+        assert [part["rate"] for part in parts(stack, "dropout")] == [0.3, *[0.2] * 4]
+
+
+def test_random_choices_are_refused() -> None:
+    class Chosen(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            kept = torch.rand(x.shape[:2]).argsort(1)[:, :8, None].expand(-1, -1, WIDTH)
+            return super().forward(x.gather(1, kept))
+
+    class Dropped(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return torch.tanh(super().forward(x) * x.new_empty(len(x), 1, 1).bernoulli_(0.5))
+
+    for kind, text in ((Chosen, "a signal and random numbers"), (Dropped, "at the end of a residual branch")):
+        with pytest.raises(sigprop.torch.TraceError, match=text):
+            sigprop.torch.trace(kind(WIDTH, WIDTH).train(), torch.randn(2, TOKENS, WIDTH))
+
+
+def test_running_moments_are_gains_and_shifts() -> None:
+    found = sigprop.torch.trace(batch_norms(), **inputs("mlp"))
+    assert [site for site in found.sites if site.startswith("1")] == ["1.0", "1.1", "1.1_2", "1.2", "1"]
+    factors = [part["factor"] for part in parts(found.stack, "scale")]
+    assert factors[0] == pytest.approx(1.1**-0.5, rel=1e-6)
+    assert len(found.notes) == 2 and "1.1: gains differ by" in found.notes[0]
+    fresh = nn.Sequential(*(layer for _ in range(40) for layer in (nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH))))
+    factors = [part["factor"] for part in parts(sigprop.torch.trace(fresh.eval(), **inputs("mlp")).stack, "scale")]
+    assert factors == pytest.approx([(1.0 + 1e-5) ** -0.5] * 40, rel=1e-6)
+
+
+def test_tokens_before_others() -> None:
+    tokens = list(parts(sigprop.torch.trace(registers(), **images(0)).stack, "prepend"))
+    assert len(tokens) == 4
+
+
+def test_latent_attention() -> None:
+    found = sigprop.torch.trace(deepseek(), **inputs("gpt2"))
+    concats = list(parts(found.stack, "concat"))
+    assert [(part["n_heads"], [each["shared"] for each in part["parts"]]) for part in concats] == [(4, [False, True])] * 2
+    assert found.notes == [] and "layers.1.self_attn.kv_a_proj_with_mqa.weight[32:40]" in found.weights
+    settings: dict[str, Any] = {"scheme": "normal:0.1", "theory": "mean-field"}
+    traced = sigprop.predict(stack=found.stack, **settings)
+    described = sigprop.predict(deepseek().config, seq_len=TOKENS, uniform=True, **settings)
+    for quantity in ("variance", "grad_variance"):
+        assert traced[quantity] == pytest.approx(described[quantity], rel=2e-3)
+
+
+def test_means_side_by_side_are_refused() -> None:
+    class Both(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            return torch.cat([y.relu(), (-y).relu()], dim=-1)
+
+    with pytest.raises(sigprop.torch.TraceError, match="side by side that may have a mean"):
+        sigprop.torch.trace(nn.Sequential(Both(WIDTH, WIDTH), nn.Linear(2 * WIDTH, WIDTH)), **inputs("mlp"))
+
+
+def test_given_masks_are_part_of_the_network() -> None:
+    """Masks of ones, positions, segments of zeros and causal masks change nothing; padding is refused."""
+    ones, ids = torch.ones(2, TOKENS, dtype=torch.long), inputs("llama")["input_ids"]
+    plain = sigprop.torch.trace(made("llama"), ids).stack
+    causal = torch.ones(TOKENS, TOKENS).tril().bool().expand(2, 1, -1, -1)
+    hidden = torch.zeros(causal.shape).masked_fill(~causal, -torch.inf)
+    positions = torch.arange(TOKENS).expand(2, -1)
+    for given in ({"attention_mask": ones}, {"attention_mask": causal}, {"attention_mask": hidden}, {"position_ids": positions}):
+        assert sigprop.torch.trace(made("llama"), ids, **given).stack == plain
+    segments = sigprop.torch.trace(made("bert"), ids, token_type_ids=0 * ones, attention_mask=ones)
+    assert segments.stack == sigprop.torch.trace(made("bert"), ids).stack
+    padded = ones.clone()
+    padded[1, -3:] = 0
+    with pytest.raises(sigprop.torch.TraceError, match=r"differs between sequences \(padding\)"):
+        sigprop.torch.trace(made("llama"), ids, attention_mask=padded)
+
+
+def test_computed_weights() -> None:
+    found = sigprop.torch.trace(VARIANTS["standardised"][0](), **inputs("mlp"))
+    assert [part["standardised"] for part in parts(found.stack, "linear")] == pytest.approx([1.5] * 3, rel=1e-5)
+    assert len(found.notes) == 1 and found.notes[0].startswith("3 weights are computed from parameters (0.0.weight)")
+    found = sigprop.torch.trace(weight_norms(), **inputs("mlp"))
+    stds = [part["weight"]["init"] for part in parts(found.stack, "linear")]
+    assert "standardised" not in json.dumps(found.stack) and len(stds) == 3

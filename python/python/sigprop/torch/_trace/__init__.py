@@ -107,7 +107,13 @@ def _notes(found: Read, made: Structure) -> list[str]:
             f"{len(copied)} weights have the values of others ({copy} those of {first}), as if layers were copies: predictions "
             "take them as independent, with signals too small and gradients too large. Initialise each layer separately."
         )
-    shared = [name for name, count in Counter(made.parts.maps).items() if count > 1]
+    computed = [component.weight.name for component in made.parts.maps if component.weight.origin is None]
+    if computed:
+        notes.append(
+            f"{len(computed)} weights are computed from parameters ({computed[0]}): predictions take their values as independent, "
+            "and init_ does not initialise them"
+        )
+    shared = [name for name, count in Counter(made.parts.maps.values()).items() if count > 1]
     if shared:
         notes.append(f"{', '.join(shared[:3])}: maps at several sites have one weight; predictions take them as independent")
     return notes

@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, fx
 
 from .._network._operations import bucket
-from ._components import Attention, Origin, Refusal, Weight
-from ._constants import Constants, operation
+from ._components import PADDING, Attention, Origin, Refusal, Weight
+from ._constants import MASKED, Constants, operation
 from ._heads import Heads, heads
 from ._islands import SOFTMAX, Islands, Scores
 from ._layout import Signal
 from ._step import close
-
-# Scores below this are masked.
-_MASKED = -1e4
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def scaled_dot_product_attention(islands: Islands, node: fx.Node) -> None:
 
 def _refuse_computed(constants: Constants, node: fx.Node) -> None:
     if constants.is_of_ids(node):
-        raise Refusal("a mask that depends on the ids (padding); expected one of positions")
+        raise Refusal(PADDING)
     if not constants.is_constant(node):
         raise Refusal("a mask or bias of scores that is computed from signals; expected one of positions")
 
@@ -88,7 +85,7 @@ def average(islands: Islands, node: fx.Node, weights: fx.Node, value: Signal) ->
     )
     rates = [float(each.args[1]) for each in after if operation(each) == "dropout"]  # type: ignore[arg-type]
     found = _replayed(islands, anchor, nodes, product, _Added(1.0, torch.zeros(()), tuple(parameters), dropout=sum(rates[:1])))
-    visible = found.constant > _MASKED
+    visible = found.constant > MASKED
     sample = torch.rand(softmax.meta["val"].shape, generator=torch.Generator().manual_seed(0))
     sample = torch.where(visible.reshape(sample.shape), sample, 0.0)
     if not close(islands.replay(softmax, after, sample).flatten(), sample.flatten()):
@@ -115,7 +112,7 @@ def _replayed(islands: Islands, anchor: fx.Node, nodes: list[fx.Node], product: 
         return result.reshape(-1, *shape[-2:])
 
     constant = run(torch.zeros(shape))
-    visible = constant > _MASKED
+    visible = constant > MASKED
     small = (run(torch.full(shape, 1e-2)) - constant)[visible]
     large = (run(torch.full(shape, 1e5)) - constant)[visible]
     scale = float(small.mean()) / 1e-2
@@ -134,7 +131,7 @@ def _replayed(islands: Islands, anchor: fx.Node, nodes: list[fx.Node], product: 
 def _attention(islands: Islands, node: fx.Node, product: Scores, value: Signal, weights: _Added) -> tuple[Attention, Tensor]:
     found = heads(islands.layout, product.query, product.key, value)
     constant = found.by_head(weights.constant)
-    visible = constant > _MASKED
+    visible = constant > MASKED
     if not bool((visible == visible[0]).all()):
         raise Refusal("masks that differ between heads; expected the same for all")
     bias, table = _bias(islands.constants, weights.parameters, constant, visible[0])
@@ -186,10 +183,14 @@ def _bias(
         if table.dim() == 2 and table.shape[1] == len(bias):
             for max_distance in (128, 64, 256, 32, 512, 20, 1024):
                 for both in (False, True):
-                    found = table.float()[bucket(offsets, len(table), max_distance, both)].permute(2, 0, 1)
-                    if close(torch.where(visible, found, 0.0), bias, 1e-5):
+                    rows = bucket(offsets, len(table), max_distance, both)
+                    found = torch.where(visible, table.float()[rows].permute(2, 0, 1), 0.0)
+                    factor = float((found * bias).sum() / found.square().sum().clamp_min(1e-30))
+                    if close(factor * found, bias, 1e-5):
                         part = {"buckets": len(table), "max_distance": max_distance, "bidirectional": both}
-                        return {"relative": part}, Weight(table.float(), name, Origin(name, 0))
+                        is_own = abs(factor - 1.0) < 1e-4
+                        value = table.float() if is_own else factor * table.float()
+                        return {"relative": part}, Weight(value, name, Origin(name, 0) if is_own else None)
     if visible.shape[0] == visible.shape[1]:
         # Softmax does not depend on the constants that a row has in common.
         bias = torch.where(visible, bias - bias.diagonal(dim1=-2, dim2=-1)[..., None], 0.0)

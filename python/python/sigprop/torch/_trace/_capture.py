@@ -122,6 +122,9 @@ def _shortened(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         leaf = leaf[:, : new.get(leaf.shape[1], leaf.shape[1])]
         if not only_ids:
             return leaf
+        if len(leaf) == 1 and len(tensors) > 1 and torch.equal(leaf[0], torch.arange(leaf.shape[1])):
+            # Positions.
+            return leaf.expand(2, -1)
         return torch.cat([leaf, leaf.roll(1, -1)]) if len(leaf) == 1 else leaf[:2]
 
     return pytree.tree_map_only(Tensor, shorten, (args, kwargs))  # type: ignore[no-any-return]
@@ -205,7 +208,7 @@ def _of_program(program: torch.export.ExportedProgram, leaves: list[Any]) -> Cap
 
 def _vary(inputs: dict[fx.Node, Any]) -> None:
     """Gives the first input that chooses rows of tables different ids if no input has any, so that it does not look like a mask."""
-    chosen = [(node, _table(node)) for node, value in inputs.items() if isinstance(value, Tensor) and is_ids(value)]
+    chosen = [(node, table_of(node)) for node, value in inputs.items() if isinstance(value, Tensor) and is_ids(value)]
     tables = [(node, table) for node, table in chosen if table is not None]
     if tables and all(bool((inputs[node] == inputs[node][0, 0]).all()) for node, _ in tables):
         node, table = tables[0]
@@ -213,13 +216,13 @@ def _vary(inputs: dict[fx.Node, Any]) -> None:
         inputs[node] = (7919 * torch.arange(count) % table.meta["val"].shape[0]).reshape(inputs[node].shape)
 
 
-def _table(node: fx.Node) -> fx.Node | None:
+def table_of(node: fx.Node) -> fx.Node | None:
     """The table of which a node chooses rows, as it is or reshaped."""
     for user in node.users:
         name = getattr(user.target, "__name__", "")
         if name.startswith("embedding.") and isinstance(user.args[0], fx.Node) and user.args[1] is node:
             return user.args[0]
-        found = _table(user) if name.startswith(("view.", "reshape.", "alias.", "clone.", "slice.")) else None
+        found = table_of(user) if name.startswith(("view.", "reshape.", "alias.", "clone.", "slice.")) else None
         if found is not None:
             return found
     return None
@@ -244,6 +247,14 @@ def _inline(graph_module: fx.GraphModule) -> None:
                 graph.erase_node(user)
         if node.users:
             node.replace_all_uses_with(results)
+        graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.native_dropout.default):
+        with graph.inserting_before(node):
+            dropped = graph.call_function(torch.ops.aten.dropout.default, node.args)
+        dropped.meta = {**node.meta, "val": node.meta["val"][0]}
+        for user in list(node.users):
+            user.replace_all_uses_with(dropped)
+            graph.erase_node(user)
         graph.erase_node(node)
     for node in graph.nodes:
         node.args = pytree.tree_map(_whole_precision, node.args)

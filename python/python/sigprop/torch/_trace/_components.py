@@ -157,6 +157,13 @@ class Dropout(Component):
 
 
 @dataclass(eq=False, kw_only=True)
+class DropPath(Component):
+    """Sequences are zero with this probability (stochastic depth)."""
+
+    rate: float
+
+
+@dataclass(eq=False, kw_only=True)
 class Sum(Component):
     """Σ scale · input."""
 
@@ -166,6 +173,14 @@ class Sum(Component):
 @dataclass(eq=False, kw_only=True)
 class Product(Component):
     """The elementwise product of the inputs."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Concat(Component):
+    """The features of the inputs one after the other, in every head. An input that heads share is the same in all."""
+
+    n_heads: int
+    shared: list[bool]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -207,3 +222,6 @@ class Mixture(Component):
 
 class Refusal(Exception):
     """A place of the module that stacks cannot describe, or that was not recognised."""
+
+
+PADDING = "a mask that depends on the ids or differs between sequences (padding); expected sequences without padding"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._network._components import ACTIVATIONS
 from ._components import Activation, Gains, Positions, Scale, Shift
+from ._constants import operation
 from ._layout import Signal
 from ._step import COMPUTED, EXACT, REDUCED, Found, Step, close
 
@@ -34,11 +35,13 @@ def affine(step: Step) -> Found | None:
     def by_feature(value: Tensor) -> Tensor:
         return torch.zeros(component.width, dtype=value.dtype).index_copy_(0, feature.flatten(), value.flatten())
 
-    if not close(gain, torch.ones_like(gain)):
+    # Numbers close to one, such as those of a fresh BatchNorm, are factors, but not rounding errors of large shifts.
+    rounding = min(1e-6 * (1.0 + float(shift.abs().max() / gain.abs().max().clamp_min(1e-30))), 1e-4)
+    if not close(gain, torch.ones_like(gain), rounding):
         gains = by_feature(gain)
         if not close(gains[feature], gain):
             return None
-        weight, is_exact = step.weight(gains, by_feature)
+        weight, is_exact = step.weight(gains, by_feature, rounding)
         factor = float(gains[0])
         is_uniform = close(gains, gains[:1].expand_as(gains), 1e-6)
         if is_uniform and (not is_exact or step.scalar(factor) is not None or weight.origin is None):
@@ -71,6 +74,9 @@ def affine(step: Step) -> Found | None:
 
 def activation(step: Step) -> Found | None:
     """φ(x) or c φ(x) of one of the activations of stacks."""
+    if any(operation(node) == "running_batch_norm" for node in step.nodes):
+        # Its factor may be too close to one to see here.
+        return None
     x, large = step.random(seed=2), step.random(4.0, seed=3)
     y, y_large = step.run(x), step.run(large)
     if not isinstance(y, Tensor) or not y.is_floating_point():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._components import Component, Refusal, Scale
+from ._components import PADDING, Component, Refusal, Scale
 from ._layout import Given, Layout, Signal
 
 
@@ -47,7 +47,7 @@ class Heads:
         found = torch.empty(self.n_heads, *scores.shape[1:], dtype=scores.dtype)
         found[self.place] = scores
         if not torch.equal(found[self.place], scores):
-            raise Refusal("masks or biases that differ between sequences (padding); expected the same for all")
+            raise Refusal(PADDING)
         return found
 
 
@@ -68,6 +68,9 @@ def heads(layout: Layout, query: Signal, key: Signal, value: Signal) -> Heads:
     for features, first in zip(lists, of_first, strict=True):
         if not bool((features[order] == first).all()):
             raise Refusal("heads that differ between sequences; expected the same in all")
+    # Scores do not depend on the order of features that queries and keys have in common.
+    natural = of_first[0][0].argsort()
+    of_first[:2] = [features[:, natural] for features in of_first[:2]]
     pairs = [(*x, -1, *y) for x, y in zip(of_first[1].tolist(), of_first[2].tolist(), strict=True)]
     numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
     group = torch.tensor([numbers[pair] for pair in pairs])

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from ._capture import Captured
 from ._components import Component, Prepend, Refusal
-from ._constants import MOVEMENT, Constants, evaluate, operands, operation
+from ._constants import MOVEMENT, Constants, evaluate, operands, operation, pieces
 from ._functions import activation, affine
 from ._joins import JOINS, join
 from ._layout import Given, Layout, Signal, entries_of
@@ -30,7 +30,7 @@ LOCAL = (
     )
     | frozenset(
         """mean var std var_mean sum layer_norm rms_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm softmax
-        _softmax logsumexp amax amin linalg_norm log_softmax normalize""".split()
+        _softmax running_batch_norm logsumexp amax amin linalg_norm log_softmax normalize""".split()
     )
 )
 SOFTMAX = ("softmax", "_softmax")
@@ -193,9 +193,10 @@ class Islands:
         return Found(Signal(component, entries_of(numbers, component.width)), EXACT)
 
     def joined(self, start: fx.Node, node: fx.Node) -> Signal | None:
-        """A sum or product of two signals from one anchor."""
-        parts = [each for each in operands(node) if not self.constants.is_constant(each)]
-        if operation(node) not in JOINS or len(parts) != 2 or any(each not in self.base for each in parts):
+        """A sum or product of two signals from one anchor, or such signals side by side."""
+        parts = pieces(node) or [each for each in operands(node) if not self.constants.is_constant(each)]
+        is_join = bool(pieces(node)) or (operation(node) in JOINS and len(parts) == 2)
+        if not is_join or any(each not in self.base for each in parts):
             return None
         try:
             return join(self.layout, node, [self.signal(part) for part in parts], self.where(node))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from ._components import Activation, Linear, Mixture, Product, Refusal, Sum
-from ._constants import operation
-from ._layout import Layout, Signal, entries_of
+from ._components import Activation, Concat, Linear, Mixture, Product, Refusal, Sum
+from ._constants import operation, pieces
+from ._layout import Given, Layout, Signal, entries_of
 
 _SUMS = {"add": 1.0, "add_": 1.0, "sub": -1.0, "sub_": -1.0}
 _PRODUCTS = ("mul", "mul_", "multiply")
@@ -17,8 +17,10 @@ JOINS = (*_SUMS, *_PRODUCTS)
 def join(layout: Layout, node: fx.Node, parts: list[Signal], where: dict[str, str]) -> Signal:
     """The sum or product of two signals, token by token and feature by feature."""
     name = operation(node)
+    if pieces(node):
+        return _concatenated(layout, parts, where)
     if name in ("cat", "concat", "concatenate", "stack"):
-        raise Refusal("features or tokens of several signals side by side; expected sums or products of them")
+        raise Refusal("tokens of several signals side by side; expected sums or products of them, or features side by side")
     if name not in JOINS or len(parts) != 2:
         raise Refusal(f"{name} of several signals; expected their sum or product")
     gated = _gated(layout, parts, where) if name in _PRODUCTS else None
@@ -41,6 +43,23 @@ def join(layout: Layout, node: fx.Node, parts: list[Signal], where: dict[str, st
     factor = _SUMS[name] * float(node.kwargs.get("alpha", 1))  # type: ignore[arg-type]
     total = layout.make(Sum, inputs=components, width=width, rows=rows_count, scales=[1.0, factor], **where)
     return Signal(total, entries)
+
+
+def _concatenated(layout: Layout, parts: list[Signal], where: dict[str, str]) -> Signal:
+    """The features of signals side by side."""
+    components = list(dict.fromkeys(part.component for part in parts))
+    rows = [part.entries // part.component.width for part in parts]
+    if any(each.rows != components[0].rows or isinstance(each, Given) for each in components):
+        raise Refusal("features side by side of inputs, or of signals with other tokens; expected signals of the same tokens")
+    if not all(torch.equal(each, rows[0][..., :1].expand_as(each)) for each in rows):
+        raise Refusal("features side by side of different tokens; expected the same tokens")
+    sizes = [each.width for each in components]
+    width = sum(sizes)
+    starts = {each: sum(sizes[:number]) for number, each in enumerate(components)}
+    parts_of_one = {"n_heads": 1, "shared": [False] * len(components)}
+    made = layout.make(Concat, inputs=components, width=width, rows=components[0].rows, **parts_of_one, **where)
+    features = torch.cat([part.entries % part.component.width + starts[part.component] for part in parts], dim=-1)
+    return Signal(made, rows[0][..., :1] * width + features)
 
 
 def _gated(layout: Layout, parts: list[Signal], where: dict[str, str]) -> Signal | None:

@@ -14,6 +14,8 @@ from ._components import (
     Activation,
     Attention,
     Component,
+    Concat,
+    DropPath,
     Dropout,
     Gains,
     Linear,
@@ -76,7 +78,7 @@ class Layout:
     def make(self, kind: type[AnyComponent], /, **values: Any) -> AnyComponent:
         """A component, or the one made before that is equal to it."""
         new = kind(**values)
-        if isinstance(new, Dropout) or (isinstance(new, Attention) and new.dropout):
+        if isinstance(new, (Dropout, DropPath)) or (isinstance(new, Attention) and new.dropout):
             return new
         described = [each.name for each in fields(new) if each.name not in ("inputs", "path", "code")]
         key = (kind, tuple(map(id, new.inputs)), *(_key(getattr(new, name)) for name in described))
@@ -194,28 +196,57 @@ class Layout:
             return replace(component, **changes)
         if isinstance(component, Norm):
             per_group = component.width // component.groups
-            if not _is_whole(features, per_group):
+            order = _order(features, per_group)
+            if order is None:
                 raise Refusal("a part of the features of a norm; expected all of them")
             changes["groups"] = width // per_group
+            changes["gain"], changes["bias"] = (each and rows_of(each, order) for each in (component.gain, component.bias))
         elif isinstance(component, Rotary):
-            if not _is_whole(features, component.d_head):
+            order = _order(features, component.d_head)
+            if order is None:
                 raise Refusal("a part of rotated features; expected whole heads")
+            changes["order"] = order.argsort()[torch.tensor(component.order)].tolist()
+        elif isinstance(component, Concat):
+            return self._picked_parts(component, features)
         elif isinstance(component, Gains):
             changes["gain"] = rows_of(component.gain, features)
         elif isinstance(component, Shift):
             changes["vector"] = rows_of(component.vector, features)
         elif isinstance(component, Positions):
             changes["table"] = Weight(component.table.value[:, features], component.table.name, None)
-        elif not isinstance(component, (Activation, Scale, Dropout, Product, Sum)):
+        elif not isinstance(component, (Activation, Scale, Dropout, DropPath, Product, Sum)):
             name = type(component).__name__.lower()
             raise Refusal(f"{width} of {component.width} features after {name}; expected all, in their order")
         changes["inputs"] = [self.pick(each, features) for each in component.inputs]
         return replace(component, **changes)
 
 
-def _is_whole(features: Tensor, size: int) -> bool:
-    """True if features are whole groups of this size."""
-    return len(features) % size == 0 and torch.equal(features % size, torch.arange(len(features)) % size)
+    def _picked_parts(self, concat: Concat, features: Tensor) -> Component:
+        """Features of components side by side, in every head those of the same components."""
+        starts = torch.tensor([0, *(each.width for each in concat.inputs)]).cumsum(0)
+        source = torch.bucketize(features, starts[1:], right=True)
+        count = len(set(source.tolist()))
+        first = [0, *((source[1:] != source[:-1]).nonzero().flatten() + 1).tolist()]
+        runs = torch.tensor_split(features - starts[source], torch.tensor(first[1:], dtype=torch.long))
+        order, lengths = source[first].tolist(), [len(run) for run in runs]
+        n_heads = len(runs) // count
+        if concat.n_heads > 1 or (order, lengths) != (order[:count] * n_heads, lengths[:count] * n_heads):
+            raise Refusal("features of several signals in different orders in each head; expected one order in all")
+        inputs, shared = [], []
+        for number in range(count):
+            heads = torch.stack(runs[number::count])
+            shared.append(n_heads > 1 and bool((heads == heads[0]).all()))
+            inputs.append(self.pick(concat.inputs[order[number]], heads[0] if shared[-1] else heads.flatten()))
+        return inputs[0] if count == 1 else replace(concat, inputs=inputs, width=len(features), n_heads=n_heads, shared=shared)
+
+
+def _order(features: Tensor, size: int) -> Tensor | None:
+    """The order in groups of this size, if features are whole groups with one order."""
+    if len(features) % size:
+        return None
+    group, place = (features // size).reshape(-1, size), (features % size).reshape(-1, size)
+    is_whole = bool((group == group[:, :1]).all() & (place == place[0]).all()) and len(set(place[0].tolist())) == size
+    return place[0] if is_whole else None
 
 
 def entries_of(rows: Tensor, width: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ._capture import is_ids
-from ._components import Dropout, Tokens, Weight
+from ._components import DropPath, Dropout, Tokens, Weight
 from ._structure import Structure
 from ._verify import network
 
@@ -25,17 +25,21 @@ _TOLERANCE = 1e-3
 def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Structure) -> bool | None:
     """True if the stack is the function of the module at the length of the given ids, as windows of attention decide.
 
-    None if that is not known: for several inputs, with dropout, for outputs after the stream.
+    None if that is not known: for several streams, with dropout, for outputs after the stream.
 
     Args:
         found: With fixed positions as tables.
     """
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    has_dropout = module.training and any(isinstance(component, Dropout) for component in found.sites.values())
-    if len(tensors) != 1 or not is_ids(tensors[0]) or has_dropout or not isinstance(found.sources[0], Tokens):
+    has_dropout = module.training and any(isinstance(component, (Dropout, DropPath)) for component in found.sites.values())
+    source = found.sources[0]
+    if not all(map(is_ids, tensors)) or has_dropout or not isinstance(source, Tokens):
         return None
-    ids = tensors[0][:1, :LONGEST].cpu()
-    args, given = pytree.tree_map_only(Tensor, lambda _: ids, (args, dict(kwargs)))
+    args, given = pytree.tree_map_only(Tensor, lambda leaf: leaf[:1, :LONGEST].cpu(), (args, dict(kwargs)))
+    ids = next((leaf.cpu() for leaf in tensors if len(tensors) == 1 or _begins(leaf.cpu(), source.ids)), None)
+    if ids is None:
+        return None
+    ids = ids[:1, :LONGEST]
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
     traced = found.stack["streams"][0]["seq_len"]
@@ -55,6 +59,11 @@ def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     if got.shape != expected.shape:
         return None
     return bool((got - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+
+
+def _begins(given: Tensor, ids: Tensor) -> bool:
+    """True if a tensor has these ids at its beginning."""
+    return given.dtype == ids.dtype and torch.equal(given[:1, : ids.shape[1]], ids[:1])
 
 
 def _whole(weight: Weight, module: nn.Module, traced: int, tokens: int) -> Tensor:

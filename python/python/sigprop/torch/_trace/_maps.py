@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor, fx
 
 from . import _attention as attention
-from ._components import Convolution, Dropout, Linear, Norm, Refusal, Tokens, Weight
+from ._components import PADDING, Component, Convolution, DropPath, Dropout, Linear, Norm, Refusal, Scale, Tokens, Weight
 from ._islands import Islands
-from ._layout import Signal, entries_of
+from ._layout import Given, Signal, entries_of
 
 
 def _argument(node: fx.Node, place: int, default: Any = None) -> Any:
@@ -92,6 +93,8 @@ def baddbmm(islands: Islands, node: fx.Node) -> None:
     """Scores with a constant added."""
     added, x, y = node.args[:3]
     assert isinstance(added, fx.Node) and isinstance(x, fx.Node) and isinstance(y, fx.Node)
+    if islands.constants.is_of_ids(added):
+        raise Refusal(PADDING)
     if not islands.constants.is_constant(added) or islands.constants.is_constant(y):
         raise Refusal("a product of batches with something computed added; expected queries, keys and a constant")
     beta, alpha = float(node.kwargs.get("beta", 1.0)), float(node.kwargs.get("alpha", 1.0))  # type: ignore[arg-type]
@@ -100,38 +103,52 @@ def baddbmm(islands: Islands, node: fx.Node) -> None:
 
 def einsum(islands: Islands, node: fx.Node) -> None:
     """A product over one index: of signals, or of a signal and a matrix."""
-    equation = str(node.args[0]).replace(" ", "")
     operands, constants = node.args[1], islands.constants
     assert isinstance(operands, Sequence) and len(operands) == 2
     x, y = operands
     assert isinstance(x, fx.Node) and isinstance(y, fx.Node)
-    inputs, _, out = equation.partition("->")
-    left, right = inputs.split(",")
-    if constants.is_constant(x):
+    left, right, out = _letters(str(node.args[0]), x, y)
+    if constants.is_constant(x) or _is_of_scores(islands, y) or (out[-1:] in left and not _is_of_scores(islands, x)):
         x, y, left, right = y, x, right, left
-    summed = [letter for letter in left if letter in right and letter not in out]
     if constants.is_constant(y):
         _contracted(islands, node, islands.signal(x), y, (left, right, out))
         return
-    free = [[letter for letter in side if letter not in other] for side, other in ((left, right), (right, left))]
-    if len(summed) != 1 or [len(each) for each in free] != [1, 1] or "." in equation:
-        raise Refusal(f"einsum {equation}; expected scores of queries and keys, or averages of values")
-    (row,), (column,) = free
-    batch = [letter for letter in out if letter not in (row, column)]
     is_average = _is_of_scores(islands, x)
-
-    def arranged(signal: Signal, letters: str, wanted: list[str]) -> Signal:
-        return Signal(signal.component, signal.entries.permute([letters.index(letter) for letter in wanted]))
-
-    if is_average and list(left) == [*batch, row, summed[0]]:
-        value = arranged(islands.signal(y), right, [*batch, summed[0], column])
-        made, entries = attention.average(islands, node, x, value)
-        islands.start(node, made, entries.permute([[*batch, row, column].index(letter) for letter in out]))
-    elif not is_average and list(out) == [*batch, row, column]:
-        query = arranged(islands.signal(x), left, [*batch, row, summed[0]])
-        attention.scores(islands, node, query, arranged(islands.signal(y), right, [*batch, column, summed[0]]))
+    *batch, row, column = list(left if is_average else out.rjust(2))
+    summed = column if is_average else next((letter for letter in left if letter in right and letter not in out), "")
+    # Features of values, or keys.
+    [last, *others] = [letter for letter in right if letter not in left] or [""]
+    is_plain = set(left + right) == {*batch, row, summed, last} and row not in right and not others
+    if not is_plain or not summed or summed in out or (last != column and not is_average) or last not in out:
+        raise Refusal(f"einsum {left},{right}->{out}; expected scores with keys along the last axis, or averages of values")
+    second = _arranged(islands.signal(y), right, [*batch, *((summed, last) if is_average else (last, summed))])
+    if is_average:
+        made, entries = attention.average(islands, node, x, second)
+        islands.start(node, made, entries.permute([[*batch, row, last].index(letter) for letter in out]))
     else:
-        raise Refusal(f"einsum {equation}; expected scores with keys along the last axis, or averages of values")
+        attention.scores(islands, node, _arranged(islands.signal(x), left, [*batch, row, summed]), second)
+
+
+def _letters(equation: str, x: fx.Node, y: fx.Node) -> tuple[str, str, str]:
+    """The indices of both operands and of the result, with letters in place of dots.
+
+    Operands with fewer axes have the last ones of those that the dots stand for.
+    """
+    inputs, arrow, out = equation.replace(" ", "").partition("->")
+    out = out if arrow else "".join(sorted(letter for letter in inputs if letter.isalpha() and inputs.count(letter) == 1))
+    sides = inputs.split(",")
+    counts = [each.meta["val"].dim() - len(side.replace("...", "")) for side, each in zip(sides, (x, y), strict=True)]
+    dots = "ABCDEFGH"[: max(counts) if "..." in equation else 0]
+    left, right = (side.replace("...", dots[len(dots) - count :]) for side, count in zip(sides, counts, strict=True))
+    return left, right, out.replace("...", dots)
+
+
+def _arranged(signal: Signal, letters: str, wanted: Sequence[str]) -> Signal:
+    """A signal whose axes have these letters, with the wanted ones. Those that it does not have are of length 1."""
+    entries = signal.entries.permute([letters.index(letter) for letter in wanted if letter in letters])
+    for axis, letter in enumerate(wanted):
+        entries = entries if letter in letters else entries.unsqueeze(axis)
+    return Signal(signal.component, entries)
 
 
 def _contracted(islands: Islands, node: fx.Node, signal: Signal, matrix: fx.Node, letters: tuple[str, str, str]) -> None:
@@ -139,7 +156,7 @@ def _contracted(islands: Islands, node: fx.Node, signal: Signal, matrix: fx.Node
     left, right, out = letters
     summed = [letter for letter in right if letter in left and letter not in out]
     new = [letter for letter in out if letter not in left]
-    if sorted(right) != sorted([*summed, *new]) or not summed or "." in left + out:
+    if sorted(right) != sorted([*summed, *new]) or not summed:
         raise Refusal(f"einsum {left},{right}->{out}; expected a map over the features of each token")
     kept = [letter for letter in left if letter not in summed]
     entries = signal.entries.permute([left.index(letter) for letter in [*kept, *summed]])
@@ -174,13 +191,47 @@ def embedding(islands: Islands, node: fx.Node) -> None:
 
 
 def dropout(islands: Islands, node: fx.Node) -> None:
-    before = islands.signal(node.args[0])  # type: ignore[arg-type]
+    _dropped(islands, node, islands.signal(node.args[0]), Dropout, float(node.args[1]))  # type: ignore[arg-type]
+
+
+def _dropped(
+    islands: Islands, node: fx.Node, before: Signal, kind: type[Dropout] | type[DropPath], rate: float, factor: float = 1.0
+) -> None:
+    """Dropout of the entries or of the sequences of a signal, and multiplication by a number."""
+    if isinstance(before.component, Given):
+        vectors, rows = islands.layout.tokens(before)
+        before = Signal(vectors, entries_of(rows, vectors.width))
+    before = islands.layout.narrow(before)
     component = before.component
-    rate = float(node.args[1])  # type: ignore[arg-type]
-    made = islands.layout.make(
-        Dropout, inputs=[component], width=component.width, rows=component.rows, rate=rate, **islands.where(node)
-    )
+    sizes = {"width": component.width, "rows": component.rows}
+    if before.entries.numel() != component.rows * component.width:
+        raise Refusal("dropout of a part of the tokens; expected dropout of all")
+    made: Component = islands.layout.make(kind, inputs=[component], rate=rate, **sizes, **islands.where(node))
+    if abs(factor - 1.0) > 1e-6:
+        made = islands.layout.make(Scale, inputs=[made], factor=factor, **sizes, **islands.where(node))
     islands.start(node, made, before.entries)
+
+
+def masked(islands: Islands, node: fx.Node) -> None:
+    """The product of a signal and a random mask: dropout of entries, or stochastic depth."""
+    x, y = node.args[:2]
+    assert isinstance(x, fx.Node) and isinstance(y, fx.Node)
+    signal, random = (y, x) if islands.constants.is_random(x) else (x, y)
+    if random in islands.constants.masks:
+        raise Refusal("a random mask at several places; expected a mask of its own at each")
+    before, mask = islands.signal(signal), islands.constants.mask(random)
+    if mask is None:
+        raise Refusal("random numbers that are no mask; expected dropout or stochastic depth, or evaluation mode")
+    sizes = [1] * (before.entries.dim() - len(mask.shape)) + list(mask.shape)
+    sequence = before.entries // before.component.width // islands.layout.length(before.component)
+    count = islands.layout.sequences
+    numbers = torch.arange(count).expand(sequence.numel() // count, -1)
+    if sizes == list(before.entries.shape):
+        _dropped(islands, node, before, Dropout, mask.rate, mask.mean)
+    elif math.prod(sizes[1:]) == 1 and sizes[0] in (1, count) and torch.equal(sequence.reshape(count, -1).T, numbers):
+        _dropped(islands, node, before, DropPath, mask.rate, mask.mean)
+    else:
+        raise Refusal(f"a random mask of shape {mask.shape}; expected one entry per sequence, or one per feature and token")
 
 
 def _geometry(node: fx.Node) -> tuple[Any, Any, Any, int]:
@@ -237,12 +288,10 @@ def conv2d(islands: Islands, node: fx.Node) -> None:
 
 
 def batch_norm(islands: Islands, node: fx.Node) -> None:
-    x, gain, bias, _, _, is_training, _, eps = node.args[:8]
+    x, gain, bias, _, _, _, _, eps = node.args[:8]
     before = islands.signal(x)  # type: ignore[arg-type]
     if before.entries.dim() != 2:
-        raise Refusal("BatchNorm of images or sequences; expected one vector per sample")
-    if not is_training:
-        raise Refusal("BatchNorm with running statistics (evaluation); expected training mode")
+        raise Refusal("BatchNorm of images or sequences in training; expected one vector per sample, or evaluation mode")
     component, rows = islands.layout.tokens(before)
     made = islands.layout.make(
         Norm,

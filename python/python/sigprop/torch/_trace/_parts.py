@@ -13,6 +13,7 @@ from ._components import (
     Attention,
     Component,
     Convolution,
+    DropPath,
     Dropout,
     Gains,
     Linear,
@@ -28,9 +29,11 @@ from ._components import (
 from ._graph import Unplaced
 from ._names import tensor_name
 from ._roles import Role
-from ._weights import ERRORS, initialisation, rms
+from ._weights import ERRORS, initialisation, rms, standardised_length
 
 Part = dict[str, Any]
+# Gains per feature whose standard deviation is a larger part of their root mean square are reported.
+_SPREAD = 0.1
 
 
 @dataclass
@@ -45,8 +48,8 @@ class Parts:
     weights: dict[str, Weight] = field(default_factory=dict)
     # What gains per feature are multiples of their root mean square by, by site, and for sums by site and number of the branch.
     gains_of: dict[tuple[str, int | None], Tensor] = field(default_factory=dict)
-    # The names of the weights of maps, with one entry per site.
-    maps: list[str] = field(default_factory=list)
+    # The names of the weights of maps.
+    maps: dict[Linear | Convolution, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _initialised: dict[str, str | Part] = field(default_factory=dict)
 
@@ -74,6 +77,8 @@ class Parts:
             return {"prepend": {"token": self.tensor(component.token, "token", block)}}
         if isinstance(component, (Positions, Shift)):
             return {"embedding": self.term(component, block)}
+        if isinstance(component, DropPath):
+            raise Unplaced(component, "stochastic depth of a signal; expected it at the end of a residual branch")
         raise Unplaced(component, f"a {kind_of(component)} inside the network; expected it as the source of a stream")
 
     def term(self, term: Positions | Shift, block: int | None = None) -> Part:
@@ -91,8 +96,11 @@ class Parts:
     def map(self, component: Linear | Convolution, role: str, block: int | None) -> Part:
         """Weight and bias."""
         if role != "head":
-            self.maps.append(component.weight.name)
-        part = {"weight": self.tensor(component.weight, role, block, is_map=True)}
+            self.maps[component] = component.weight.name
+        part: Part = {"weight": self.tensor(component.weight, role, block, is_map=True)}
+        length = standardised_length(component.weight.value)
+        if isinstance(component, Linear) and length is not None and not self.is_exact:
+            part["standardised"] = length
         return part if component.bias is None else {**part, "bias": self.tensor(component.bias, role, block)}
 
     def tensor(self, weight: Weight, role: str, block: int | None, is_map: bool = False) -> Part:
@@ -105,6 +113,9 @@ class Parts:
         """The number in place of gains per feature: their root mean square."""
         mean = rms(gains.gain.value)
         own = gains.gain.value / (mean or 1.0)
+        spread = float(own.std(correction=0))
+        if spread > _SPREAD:
+            self.notes.append(f"{site}: gains differ by {100.0 * spread:.0f} % between features: predictions take them as equal")
         key = (site, branch)
         self.gains_of[key] = self.gains_of[key] * own if key in self.gains_of else own
         return mean

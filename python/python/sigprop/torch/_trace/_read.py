@@ -10,12 +10,12 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ._capture import Captured
-from ._components import Component, Refusal, Tokens, Vectors
-from ._constants import Constants, operands, operation
+from ._components import PADDING, Component, Refusal, Tokens, Vectors
+from ._constants import Constants, operands, operation, pieces
 from ._islands import LOCAL, Islands
 from ._joins import join
 from ._layout import Given, Layout, Place, ordered
-from ._maps import MAPS, embedding
+from ._maps import MAPS, embedding, masked
 from ._mixture import mixture
 
 
@@ -46,6 +46,8 @@ class Read:
     # Sources in the order of the inputs of the module.
     sources: list[Component] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # The means of random masks.
+    masks: dict[fx.Node, float] = field(default_factory=dict)
 
 
 def read(captured: Captured) -> Read:
@@ -64,7 +66,8 @@ class _Reader:
     def __init__(self, captured: Captured, skips_zero_maps: bool) -> None:
         self._captured, self._skips = captured, skips_zero_maps
         self._constants = Constants(captured)
-        first = next((node for node, value in captured.inputs.items() if isinstance(value, Tensor) and value.dim() > 0), None)
+        tensors = [node for node, value in captured.inputs.items() if isinstance(value, Tensor) and value.dim() > 0]
+        first = next((node for node in tensors if not self._constants.is_constant(node)), None)
         self._batch_axis = 0 if first is None else _batch_axis(captured, first)
         sequences = 1 if first is None else captured.inputs[first].shape[self._batch_axis]
         self._islands = Islands(captured, self._constants, Layout(sequences, first))
@@ -87,9 +90,9 @@ class _Reader:
         end = self._end(outputs[0])
         reached = set(self._before(outputs[0], self._constants.is_constant))
         refusals = {node: refused for node, refused in self._refusals.items() if node in reached}
-        if end is None and len(refusals) == 1:
-            end = self._before_pooling(outputs[0], *refusals)
-            refusals = refusals if end is None else {}
+        ends = {self._before_pooling(outputs[0], node) for node in refusals} if end is None else set()
+        if len(ends) == 1 and None not in ends:
+            [end], refusals = ends, {}
         layout = self._islands.layout
         sources: list[Component] = [] if end is None else [each for each in ordered(end) if isinstance(each, (Tokens, Vectors))]
         return Read(
@@ -100,6 +103,7 @@ class _Reader:
             refusals=list(refusals.values()),
             sources=self._by_input(sources),
             notes=list(dict.fromkeys(self._notes)),
+            masks={node: mask.mean for node, mask in self._constants.masks.items()},
         )
 
     def _before(self, end: fx.Node, is_left_out: Callable[[fx.Node], bool] = lambda node: False) -> list[fx.Node]:
@@ -131,7 +135,7 @@ class _Reader:
 
     def _given(self, node: fx.Node) -> None:
         value = self._captured.inputs.get(node)
-        if isinstance(value, Tensor) and value.is_floating_point():
+        if isinstance(value, Tensor) and value.is_floating_point() and not self._constants.is_constant(node):
             axis = self._batch_axis if value.dim() == 3 else 0
             given = Given(width=value.numel(), rows=1, value=value, node=node, batch_axis=axis)
             self._islands.start(node, given, torch.arange(value.numel()).reshape(value.shape))
@@ -162,7 +166,12 @@ class _Reader:
         name, islands, constants = operation(node), self._islands, self._constants
         signals = [each for each in given if not constants.is_constant(each)]
         of_ids = [each for each in signals if constants.is_of_ids(each)]
-        if name == "index" and len(given) == 2 and constants.is_constant(given[0]) and constants.is_of_ids(given[1]):
+        random = [each for each in given if constants.is_random(each)]
+        if random and name in ("mul", "mul_", "multiply"):
+            masked(islands, node)
+        elif random:
+            raise Refusal(f"{name} of a signal and random numbers; expected a product with a mask, or evaluation mode")
+        elif name == "index" and len(given) == 2 and constants.is_constant(given[0]) and constants.is_of_ids(given[1]):
             embedding(islands, node)
         elif name.startswith("dropout") and signals[0] in islands.base and islands.base[signals[0]] in islands.scores:
             islands.base[node] = islands.base[signals[0]]
@@ -172,8 +181,10 @@ class _Reader:
             MAPS[name](islands, node)
         elif name not in LOCAL:
             raise Refusal(f"aten.{name}, which no component is; expected maps, attention, norms and activations")
+        elif of_ids and any(islands.base.get(each) in islands.scores for each in signals):
+            raise Refusal(PADDING)
         elif of_ids:
-            raise Refusal(f"{name} of a signal and something computed from the ids (a padding mask?); expected constants")
+            raise Refusal(f"{name} of a signal and something that depends on the ids; expected constants")
         else:
             bases = {islands.base[each] for each in signals}
             if len(bases) == 1:
@@ -181,7 +192,8 @@ class _Reader:
             elif bases & set(islands.scores):
                 raise Refusal("a mask or bias of scores that is computed from signals; expected one of positions")
             else:
-                joined = join(islands.layout, node, [islands.signal(each) for each in signals], islands.where(node))
+                parts = [islands.signal(each) for each in pieces(node) or signals]
+                joined = join(islands.layout, node, parts, islands.where(node))
                 islands.start(node, joined.component, joined.entries)
 
     def _choice(self, node: fx.Node) -> None:
@@ -210,7 +222,8 @@ class _Reader:
         """The last component with all tokens, if the only refused operation reads some of them or their average."""
         islands = self._islands
         given = [refused] if refused in islands.base else [each for each in operands(refused) if each in islands.base]
-        if len(given) != 1 or islands.base[given[0]] in islands.scores:
+        is_random = any(self._constants.is_random(each) for each in operands(refused))
+        if len(given) != 1 or islands.base[given[0]] in islands.scores or is_random:
             return None
         anchor = islands.base[given[0]]
         if any(node in self._captured.inputs for node in islands.between(anchor, output)):

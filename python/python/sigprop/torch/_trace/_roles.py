@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._components import Activation, Attention, Component, Convolution, Linear, Product, Weight
+from ._components import Activation, Attention, Component, Concat, Convolution, Linear, Product, Weight
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def roles_of(chain: Sequence[Component], branch: str) -> list[str]:
                 role = "ffn_out" if is_after else "ffn_in"
             else:
                 role = "other"
+        elif isinstance(component, Concat) and branch in ("query", "key", "value"):
+            role = branch
         if isinstance(component, (Linear, Attention)):
             before = component
         is_after = is_after or isinstance(component, (Activation, Product))

@@ -33,15 +33,19 @@ def rotary(step: Step) -> Found | None:
     if size <= 0 or not torch.allclose(maps.transpose(1, 2) @ maps, size * torch.eye(width), atol=_TOLERANCE * size):
         return None
     maps = maps.double() / math.sqrt(size)
-    rotation = maps[1] @ maps[0].T
+    rotation = maps[0].T @ maps[1]
     last = length - 1
-    if not torch.allclose(torch.linalg.matrix_power(rotation, last) @ maps[0], maps[last], atol=_TOLERANCE * length):
+    if not torch.allclose(maps[0] @ torch.linalg.matrix_power(rotation, last), maps[last], atol=_TOLERANCE * length):
         return None
+    # Features may be in another order afterwards.
+    moved = maps[0].argmax(dim=1)
+    is_order = torch.allclose(maps[0], torch.eye(width, dtype=maps.dtype)[moved], atol=_TOLERANCE)
+    entries = signal.entries[..., moved] if is_order else signal.entries
     frequencies, order = _planes(rotation)
     component = step.make(Rotary, signal.component, d_head=width, frequencies=frequencies, order=order)
     if abs(size - 1.0) > 1e-4:
         component = step.make(Scale, component, factor=math.sqrt(size))
-    return Found(Signal(component, signal.entries), EXACT)
+    return Found(Signal(component, entries), EXACT)
 
 
 def _maps(step: Step, position: Tensor, length: int, width: int) -> Tensor:

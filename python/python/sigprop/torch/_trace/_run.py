@@ -33,14 +33,18 @@ def first(place: Place) -> Place:
 
 
 class Run(fx.Interpreter):
-    """Runs a graph. `at` is called with the values of some nodes, and returns those with which the run continues."""
+    """Runs a graph. `at` is called with the values of some nodes, and returns those with which the run continues.
+
+    With the means of random masks, it runs with these in place of the masks, and without dropout.
+    """
 
     def __init__(
-        self, captured: Captured, nodes: set[fx.Node], at: Callable[[fx.Node, Tensor], Tensor], is_wide: bool, has_dropout: bool
+        self, captured: Captured, nodes: set[fx.Node], at: Callable[[fx.Node, Tensor], Tensor], is_wide: bool,
+        masks: Mapping[fx.Node, float] | None = None,
     ) -> None:
         super().__init__(captured.graph_module)
         self._captured, self._nodes, self._at = captured, nodes, at
-        self._is_wide, self._has_dropout = is_wide, has_dropout
+        self._is_wide, self._masks = is_wide, masks
 
     def with_state(self, state: Mapping[str, Tensor], inputs: Sequence[Tensor] = ()) -> None:
         """Runs with these parameters and buffers where given, and with these inputs in place of those of the example."""
@@ -58,15 +62,20 @@ class Run(fx.Interpreter):
 
     def run_node(self, node: fx.Node) -> Any:
         value = self._widened(super().run_node(node))
+        if self._masks is not None and node in self._masks:
+            value = self._widened(torch.full(value.shape, self._masks[node]))
         return self._at(node, value) if node in self._nodes else value
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(target)
-        if not self._has_dropout and name.startswith("aten.dropout"):
+        if self._masks is not None and name.startswith("aten.dropout"):
             return args[0]
-        if not self._has_dropout and name.startswith("aten.scaled_dot_product_attention"):
+        if self._masks is not None and name.startswith("aten.scaled_dot_product_attention"):
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
             kwargs = {key: 0.0 if key == "dropout_p" else value for key, value in kwargs.items()}
+        if name.startswith("aten.copy."):
+            # It has no derivative.
+            return args[1].expand(args[0].shape).to(args[0].dtype)
         if self._is_wide:
             args, kwargs = pytree.tree_map(_double, (args, kwargs))
         return super().call_function(target, args, kwargs)

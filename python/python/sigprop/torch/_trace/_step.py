@@ -58,8 +58,8 @@ class Step:
         """A component with as many rows and features as the one before."""
         return self.layout.make(kind, inputs=[before], width=before.width, rows=before.rows, **self.where, **values)
 
-    def weight(self, value: Tensor, arrange: Callable[[Tensor], Tensor]) -> tuple[Weight, bool]:
-        """The weight with this value, and true if it is one of the constants.
+    def weight(self, value: Tensor, arrange: Callable[[Tensor], Tensor], tolerance: float = 1e-4) -> tuple[Weight, bool]:
+        """The weight with this value, and true if it is one of the constants, up to a tolerance.
 
         `arrange` brings a constant of the shape of the node into that of the value.
         """
@@ -71,7 +71,7 @@ class Step:
             constant = self.constants.values[node]
             if not isinstance(constant, Tensor) or not constant.is_floating_point() or not _fits(constant.shape, self.shape):
                 continue
-            if close(arranged(constant), value):
+            if close(arranged(constant), value, tolerance):
                 return self.constants.weight(node, arranged), True
         names = dict.fromkeys(name for node in self.constant_nodes for name in self.constants.parameters.get(node, ()))
         return Weight(value, "+".join(names) or self.where["path"] + ".constant", None), False

@@ -11,13 +11,17 @@ from ._components import (
     Activation,
     Attention,
     Component,
+    Concat,
     Convolution,
+    DropPath,
     Dropout,
     Gains,
     Linear,
     Mixture,
+    Norm,
     Positions,
     Product,
+    Rotary,
     Scale,
     Shift,
     Sum,
@@ -211,6 +215,14 @@ class _Builder:
             chains = [self._graph.chain(base, part) for part in component.inputs]
             self._refuse_shared(component, base, chains)
             return {"product": {"factors": [self._nodes(chain, site, "factor") for chain in chains]}}
+        if isinstance(component, Concat):
+            chains = [self._graph.chain(base, part) for part in component.inputs]
+            self._refuse_shared(component, base, chains)
+            if not all(map(_is_centred, component.inputs)):
+                raise Unplaced(component, "features side by side that may have a mean; expected outputs of linear maps and LayerNorm")
+            pairs = zip(component.shared, chains, strict=True)
+            parts = [{"shared": is_shared, "body": self._nodes(chain, site, role)} for is_shared, chain in pairs]
+            return {"concat": {"n_heads": component.n_heads, "parts": parts}}
         if isinstance(component, Attention):
             return {"attention": self._attention(component, site)}
         if isinstance(component, Mixture):
@@ -231,17 +243,19 @@ class _Builder:
 
     def _branch(self, chain: list[Component], scale: float, site: str, number: int) -> Part:
         """A branch whose last scales are the factor of the branch."""
-        chain, parameter = list(chain), "constant"
-        while chain and isinstance(last := chain[-1], (Scale, Gains)):
+        chain, parameter, kept = list(chain), "constant", 1.0
+        while chain and isinstance(last := chain[-1], (Scale, Gains, DropPath)):
             chain.pop()
-            if isinstance(last, Scale):
+            if isinstance(last, DropPath):
+                kept *= 1.0 - last.rate
+            elif isinstance(last, Scale):
                 scale *= last.factor
                 parameter = "scalar" if last.parameter and parameter == "constant" else parameter
             else:
                 scale *= self._parts.gains(last, site, number)
                 parameter = "per_feature"
         learned = {} if parameter == "constant" else {"scale_parameter": parameter}
-        return {"scale": scale, **learned, "drop_rate": 0.0, "body": self._nodes(chain, site, "branch")}
+        return {"scale": scale, **learned, "drop_rate": 1.0 - kept, "body": self._nodes(chain, site, "branch")}
 
     def _attention(self, attention: Attention, site: str) -> Part:
         part: Part = {name: getattr(attention, name) for name in ("n_heads", "n_kv_heads", "d_head", "d_value", "scale")}
@@ -260,8 +274,9 @@ class _Builder:
             part["memory"] = memory
             bases[1:] = [self._graph.ends[memory]] * 2
         chains = [self._graph.chain(at, end) for at, end in zip(bases, attention.inputs, strict=True)]
-        self._refuse_shared(attention, base, chains[: 1 if memory is not None else 3])
-        self._refuse_shared(attention, bases[1], chains[1:])
+        for other in chains[1:] if memory is None else []:
+            self._refuse_shared(attention, base, [chains[0], other])
+        self._refuse_shared(attention, bases[1], chains[1:], is_value=True)
         for kind, chain in zip(("query", "key", "value"), chains, strict=True):
             part[kind] = self._nodes(chain, site, kind)
         return part
@@ -274,16 +289,31 @@ class _Builder:
         part["router"] = self._parts.tensor(mixture.router, "router", self._block, is_map=True)
         return {**part, "expert": self._nodes(self._graph.chain(source, end), site, "branch")}
 
-    def _refuse_shared(self, join: Component, base: Component | None, chains: list[list[Component]]) -> None:
-        """Refuses parts that share a map below them. Sharing what has no weights and no randomness is the same as repeating it."""
+    def _refuse_shared(
+        self, join: Component, base: Component | None, chains: list[list[Component]], is_value: bool = False
+    ) -> None:
+        """Refuses parts that share a map below them. Sharing what has no weights and no randomness is the same as repeating it.
+
+        Keys and values may share the maps before a latent, if both have maps of their own after it.
+        """
         assert base is not None
         parts = [self._graph.between(base, chain[-1]) if chain else set() for chain in chains]
         for one, other in combinations(parts, 2):
             shared = [part for part in self._graph.order if part in one & other and _is_heavy(part)]
-            if shared:
+            own = [any(isinstance(part, Linear) for part in each - (one & other)) for each in (one, other)]
+            is_latent = is_value and all(own) and all(isinstance(part, Linear) for part in shared)
+            if shared and not is_latent:
                 text = f"the parts of a {kind_of(join)} share {shared[-1].path or kind_of(shared[-1])}"
                 raise Unplaced(join, f"{text}; expected parts that have no map in common after the input of all")
 
 
+def _is_centred(component: Component) -> bool:
+    """True if features have no mean over random weights."""
+    if isinstance(component, (Linear, Convolution)) or (isinstance(component, Norm) and component.kind == "layernorm"):
+        return True
+    is_odd = isinstance(component, Activation) and component.function in ("tanh", "erf")
+    return (is_odd or isinstance(component, (Scale, Gains, Rotary, Norm, Dropout))) and _is_centred(component.inputs[0])
+
+
 def _is_heavy(component: Component) -> bool:
-    return isinstance(component, (Linear, Convolution, Attention, Dropout))
+    return isinstance(component, (Linear, Convolution, Attention, Dropout, DropPath))

@@ -104,7 +104,7 @@ class _Measurement:
     def run(self, state: dict[str, Tensor], generator: torch.Generator | None, inputs: Sequence[Tensor]) -> Observed:
         nodes = {place.node for place in self._sites.values()} | {self._end_node}
         with torch.enable_grad():
-            Run(self._read.captured, nodes, self._at, is_wide=False, has_dropout=True).with_state(state, inputs)
+            Run(self._read.captured, nodes, self._at, is_wide=False).with_state(state, inputs)
             assert self._end is not None
             seed = torch.randn(self._end.shape, generator=generator)
             self._end.backward(seed)  # type: ignore[no-untyped-call]

@@ -52,7 +52,7 @@ def _of_module(read: Read, components: list[Component], dtype: torch.dtype) -> d
                 seen[component] = value.flatten()[place.order]
         return value
 
-    run = Run(read.captured, {place.node for place in places.values()}, at, dtype == torch.float64, has_dropout=False)
+    run = Run(read.captured, {place.node for place in places.values()}, at, dtype == torch.float64, read.masks)
     run.with_state({})
     return seen
 

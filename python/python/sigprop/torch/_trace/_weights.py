@@ -57,6 +57,17 @@ def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[st
     return {"normal": {"std": size}}
 
 
+def standardised_length(weight: Tensor) -> float | None:
+    """The root mean square length of the rows of a map, if all have mean zero: every forward pass standardises them.
+
+    >>> standardised_length(torch.tensor([[3.0, -4.0, 1.0], [1.0, 4.0, -5.0]]))
+    5.830951894845301
+    """
+    size, columns = rms(weight), weight.shape[1]
+    is_centred = columns > 2 and size > 0.0 and float(weight.mean(1).abs().max()) < 1e-5 * size
+    return size * math.sqrt(columns) if is_centred else None
+
+
 def rms(value: Tensor) -> float:
     """The root mean square of the entries."""
     return math.sqrt(_mean(value, lambda part: part.square()))
