@@ -10,7 +10,6 @@ from torch.utils import _pytree as pytree
 
 from ._capture import capture
 from ._components import Attention, Refusal
-from ._graph import Unplaced
 from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
 from ._structure import Structure, structure
@@ -21,12 +20,21 @@ __all__ = ["TraceError", "Traced", "trace"]
 
 
 class TraceError(ValueError):
-    """A module that stacks cannot describe, with one line for every place of its code that they cannot."""
+    """A module that stacks cannot describe, with a line for every place of its code that they cannot."""
 
     def __init__(self, refusals: list[Refused]) -> None:
         self.refusals = refusals
-        lines = [f"{at.path or '(root)'}: {at.text}" + (f" [{at.code}]" if at.code else "") for at in refusals]
+        places: dict[tuple[str, str], list[str]] = {}
+        for at in refusals:
+            places.setdefault((at.text, at.code), []).append(at.path or "(root)")
+        lines = [_line(list(dict.fromkeys(paths)), text, code) for (text, code), paths in places.items()]
         super().__init__("\n".join(lines))
+
+
+def _line(paths: list[str], text: str, code: str) -> str:
+    """The line of one refusal, which layers that are alike share."""
+    more = f" (and {len(paths) - 1} more, to {paths[-1]})" if len(paths) > 1 else ""
+    return f"{paths[0]}{more}: {text}" + (f" [{code}]" if code else "")
 
 
 def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
@@ -55,10 +63,8 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
             raise TraceError(found.refusals or [nothing])
         checked = structure(found.end, name, found.sequences, exact=True)
         made = structure(found.end, name, found.sequences)
-    except Unplaced as refusal:
-        raise TraceError([Refused(refusal.component.path, refusal.component.code, str(refusal))]) from None
     except Refusal as refusal:
-        raise TraceError([Refused("", "", str(refusal))]) from refusal
+        raise TraceError([Refused(refusal.path, refusal.code, str(refusal))]) from refusal
     different = difference(found, checked)
     if different is not None:
         raise TraceError([different])

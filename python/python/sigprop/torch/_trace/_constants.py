@@ -57,16 +57,13 @@ def evaluate(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     if name in _ASSERTIONS:
         return None
     place = _SHAPE_ONLY.get(name)
-    like = node.args[place] if place is not None else None
 
-    def argument(inner: fx.Node) -> Any:
-        if inner is like:
-            described = inner.meta["val"]
-            return torch.empty((), dtype=described.dtype).expand(described.shape)
-        return values(inner)
+    def shape(inner: fx.Node) -> Any:
+        described = inner.meta["val"]
+        return torch.empty((), dtype=described.dtype).expand(described.shape)
 
-    args: Any = fx.node.map_arg(node.args, argument)
-    kwargs: Any = fx.node.map_arg(node.kwargs, argument)
+    args: Any = tuple(fx.node.map_arg(arg, shape if index == place else values) for index, arg in enumerate(node.args))
+    kwargs: Any = fx.node.map_arg(node.kwargs, values)
     if name in ("dropout", "dropout_", "dropout_of_nothing"):
         return args[0]
     if name in ("view", "_unsafe_view"):
@@ -104,7 +101,9 @@ class Constants:
         if not isinstance(given, Tensor):
             self.values[node] = given
         elif not given.is_floating_point():
-            self.values[node], self._others[node] = given, given.flip(-1).roll(1, 0) if given.dim() else given
+            self.values[node] = given
+            if not bool((given == given.flatten()[:1]).all()):
+                self._others[node] = given.flip(-1).roll(1, 0)
 
     def is_constant(self, node: fx.Node) -> bool:
         return node in self.values and node not in self._others

@@ -72,7 +72,7 @@ def _product(islands: Islands, node: fx.Node, x: fx.Node, y: fx.Node, alpha: flo
     constants = islands.constants
     if constants.is_constant(y):
         if constants.values[y].dim() != 2:
-            raise Refusal("a product with a batch of matrices; expected one matrix")
+            raise Refusal("a product with matrices of heads or of positions that queries read; expected one matrix for all tokens")
         islands.start(node, *_linear(islands, node, islands.signal(x), _weight(islands, y, Tensor.t)))
     elif constants.is_constant(x):
         raise Refusal("a constant matrix times a signal, which mixes tokens; expected maps over features")

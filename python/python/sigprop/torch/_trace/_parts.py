@@ -97,7 +97,7 @@ class Parts:
         name = tensor_name(weight.name)
         self.weights[name] = weight
         self.roles.setdefault(name, Role(role, block, is_map))
-        return {"name": name, "init": self._init(weight)}
+        return {"name": name, "init": self._init(weight, role)}
 
     def gains(self, gains: Gains, site: str, branch: int | None) -> float:
         """The number in place of gains per feature: their root mean square."""
@@ -113,16 +113,20 @@ class Parts:
             part["gain"] = rms(norm.gain.value)
             self.weights[f"{site}.gain"] = norm.gain
         if norm.bias is not None and float(norm.bias.value.abs().max()) > 0.0:
-            part["bias"] = self._init(norm.bias)
+            part["bias"] = self._init(norm.bias, "norm")
         if norm.bias is not None:
             self.weights[f"{site}.bias"] = norm.bias
         return part
 
-    def _init(self, weight: Weight) -> str | Part:
+    def _init(self, weight: Weight, role: str) -> str | Part:
         if self.is_exact:
             return "zero"
         if weight.name not in self._initialised:
-            self._initialised[weight.name] = initialisation(weight.value, weight.name, self.notes)
+            value = weight.value
+            if role == "embedding" and bool(value.any()):
+                # Rows of padding are zero, and sequences have none.
+                value = value[value.any(dim=1)]
+            self._initialised[weight.name] = initialisation(value, weight.name, self.notes)
         return self._initialised[weight.name]
 
 

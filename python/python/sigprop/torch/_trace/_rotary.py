@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ._components import Rotary, Scale
+from ._components import Refusal, Rotary, Scale
 from ._layout import Signal
 from ._step import EXACT, Found, Step, close
 
@@ -36,7 +36,8 @@ def rotary(step: Step) -> Found | None:
     rotation = maps[1] @ maps[0].T
     last = length - 1
     if not torch.allclose(torch.linalg.matrix_power(rotation, last) @ maps[0], maps[last], atol=_TOLERANCE * length):
-        return None
+        text = "a rotation by angles that are not position · frequency, such as rotary positions over two dimensions"
+        raise Refusal(f"{text}; expected a frequency per pair of features, and all tokens rotated")
     frequencies, order = _planes(rotation)
     component = step.make(Rotary, signal.component, d_head=width, frequencies=frequencies, order=order)
     if abs(size - 1.0) > 1e-4:
