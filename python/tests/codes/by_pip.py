@@ -78,7 +78,7 @@ def timm_registers() -> Built:
     return timm.create_model("vit_small_patch14_reg4_dinov2", **VISION).eval(), (images(),), {}
 
 
-@code(TIMM, "SigLIP's image half: no class token, a learned query reads the tokens at the end", held_out=True)
+@code(TIMM, "SigLIP's image half: no class token, a learned query reads the tokens at the end")
 def timm_siglip() -> Built:
     import timm
 
@@ -208,7 +208,7 @@ def x_transformers_decoder() -> Built:
     return TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=TOKENS, attn_layers=layers).eval(), (ids(),), {}
 
 
-@code(X_TRANSFORMERS, "encoder with T5's bias, norms around branches, squared ReLU, one key for all heads", held_out=True)
+@code(X_TRANSFORMERS, "encoder with T5's bias, norms around branches, squared ReLU, one key for all heads")
 def x_transformers_encoder() -> Built:
     from x_transformers import Encoder, TransformerWrapper
 
@@ -275,7 +275,7 @@ def rasbt_gpt() -> Built:
     return GPTModel({**keys, "drop_rate": 0.0, "qkv_bias": False}).eval(), (ids(),), {}
 
 
-@code(pip("fair-esm==2.0.0"), "protein language model, tokens before sequences, rotary, head with a map and a norm", held_out=True)
+@code(pip("fair-esm==2.0.0"), "protein language model, tokens before sequences, rotary, head with a map and a norm")
 def fair_esm2() -> Built:
     from esm.model.esm2 import ESM2
 
@@ -284,7 +284,7 @@ def fair_esm2() -> Built:
     return module.eval(), (torch.randint(4, 24, (BATCH, TOKENS)),), {}
 
 
-@code(pip("rtdl-revisiting-models==0.0.2"), "tokens from numbers of a table, ReGLU, no norm in the first layer", held_out=True)
+@code(pip("rtdl-revisiting-models==0.0.2"), "tokens from numbers of a table, ReGLU, no norm in the first layer")
 def rtdl_ft_transformer() -> Built:
     from rtdl_revisiting_models import FTTransformer
 
@@ -295,7 +295,7 @@ def rtdl_ft_transformer() -> Built:
     return module.eval(), (torch.randn(BATCH, TOKENS), None), {}
 
 
-@code(pip("open-clip-torch==3.3.0"), "text half of CLIP: a mask, depth-scaled weights, the last token is read", held_out=True)
+@code(pip("open-clip-torch==3.3.0"), "text half of CLIP: a mask, depth-scaled weights, the last token is read")
 def open_clip_text() -> Built:
     from open_clip.transformer import TextTransformer
 
@@ -347,7 +347,7 @@ def torchscale_decoder() -> Built:
     return Decoder(settings, embed_tokens=nn.Embedding(VOCABULARY, WIDTH)).eval(), (ids(),), {}
 
 
-@code(pip("bert-pytorch==0.0.1a4"), "token, sinusoid and segment; LayerNorm by the sample deviation", held_out=True)
+@code(pip("bert-pytorch==0.0.1a4"), "token, sinusoid and segment; LayerNorm by the sample deviation")
 def bert_pytorch() -> Built:
     from bert_pytorch.model import BERT
 

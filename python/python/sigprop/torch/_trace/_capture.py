@@ -188,10 +188,10 @@ def _shown(file: str, line: int | str, text: str) -> str:
 
 
 def _writes(node: fx.Node) -> bool:
-    """True for operations in place on signals, after which a value is another than its operation gave."""
+    """True for operations in place, after which a value is another than its operation gave."""
     value = node.meta.get("val")
     is_mutable = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-    return is_mutable and isinstance(value, Tensor) and value.is_floating_point()
+    return is_mutable and isinstance(value, Tensor)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,7 +83,9 @@ class Parts:
         if term.sinusoid is not None and not self.is_exact:
             return {"sinusoidal_position": {"scale": term.sinusoid}}
         entries = term.table.value
-        if not self.is_exact and abs(float(entries.mean())) > 0.1 * rms(entries):
+        # Six standard errors of a table that is random.
+        most = 0.1 if term.table.origin is None else max(0.1, 6.0 / math.sqrt(entries.numel()))
+        if not self.is_exact and abs(float(entries.mean())) > most * rms(entries):
             raise Unplaced(term, "a table of positions whose entries have a mean; expected sinusoids, or entries around zero")
         return {"learned_position": {"table": self.tensor(term.table, "positions", block)}}
 

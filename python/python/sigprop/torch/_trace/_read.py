@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import torch
 from torch import Tensor, fx
@@ -229,21 +230,25 @@ class _Reader:
     def _before_pooling(self, output: fx.Node, refused: fx.Node) -> Component | None:
         """The last component with all tokens, if a refused operation reads some of them or their average, and a head follows."""
         islands, place = self._islands, self._refusals[refused]
-        after = self._before(output, lambda node: node is refused or node in islands.base or self._constants.is_constant(node))
-        if any(operation(node) not in _HEAD for node in after if node is not refused and node.op == "call_function"):
+        after = self._before(output, lambda node: node is refused or node in islands.base or node in self._constants.values)
+        after = [node for node in after if node is not refused and node.op == "call_function"]
+        if any(operation(node) not in _HEAD and not self._is_pool(self._captured.path(node), place.path) for node in after):
             return None
-        sizes = [node.meta["val"].numel() for node in [refused, *operands(refused)] if node is refused or node in islands.base]
+        read = [refused, *(node for node in operands(refused) if node in islands.base)]
+        if any(self._constants.is_of_ids(node) for node in operands(refused)):
+            # Averages of the tokens that are no padding.
+            read += takewhile(lambda node: operation(node) in LOCAL, after)
         for cut in reversed(islands.passed(refused)):
             try:
                 component, _ = islands.tokens(cut)
             except Refusal:
                 continue
-            if not component.inputs or self._is_inside(component, place.path):
+            if not component.inputs or self._is_pool(component.path, place.path):
                 continue
             others = self._before(output, lambda node, cut=cut: node is cut)  # type: ignore[misc]
             if any(islands.base.get(node) is node and not any(each in islands.base for each in operands(node)) for node in others):
                 return None
-            if min(sizes) < cut.meta["val"].numel():
+            if min(node.meta["val"].numel() for node in read) < cut.meta["val"].numel():
                 does = "reads some tokens or their average"
             elif refused is output:
                 does = "moves features between tokens"
@@ -253,10 +258,10 @@ class _Reader:
             return component
         return None
 
-    def _is_inside(self, component: Component, path: str) -> bool:
-        """True for parts of a module that averages tokens by attention, which has no other attention in it."""
-        inside = [each for each in self._islands.layout.places if f"{each.path}.".startswith(f"{path}.")]
-        return component in inside and not any(isinstance(each, Attention) for each in inside)
+    def _is_pool(self, path: str, module: str) -> bool:
+        """True for paths in a module that averages tokens by attention, which is the only one in it."""
+        attentions = [each for each in self._islands.layout.places if isinstance(each, Attention)]
+        return f"{path}.".startswith(f"{module}.") and not any(f"{each.path}.".startswith(f"{module}.") for each in attentions)
 
     def _by_input(self, sources: list[Component]) -> list[Component]:
         """Sources in the order of the inputs."""
