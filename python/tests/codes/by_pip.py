@@ -376,8 +376,6 @@ def chronos_bolt() -> Built:
         "context_length": 8 * TOKENS, "prediction_length": 16, "input_patch_size": 8, "input_patch_stride": 8,
         "quantiles": [0.1, 0.5, 0.9], "use_reg_token": True,
     }  # fmt: skip
-    settings = T5Config(
-        num_layers=3, d_model=WIDTH, num_heads=HEADS, d_kv=WIDTH // HEADS, d_ff=2 * WIDTH, decoder_start_token_id=0,
-        chronos_config=forecast,
-    )  # fmt: skip
+    sizes: dict[str, Any] = {"num_layers": 3, "d_model": WIDTH, "num_heads": HEADS, "d_kv": WIDTH // HEADS, "d_ff": 2 * WIDTH}
+    settings = T5Config(**sizes, **{"decoder_start_token_id": 0, "chronos_config": forecast})
     return ChronosBoltModelForForecasting(settings).eval(), (torch.randn(BATCH, 8 * TOKENS),), {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import linecache
+import logging
 import operator
 import re
 import traceback
@@ -140,10 +141,9 @@ def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     fast, notes = torch.backends.mha.get_fastpath_enabled(), []
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), _caches_as_buffers(module):
+        with torch.no_grad(), _caches_as_buffers(module), _quiet():
             try:
-                with redirect_stderr(StringIO()):
-                    program = torch.export.export(module, args, kwargs, strict=False)
+                program = torch.export.export(module, args, kwargs, strict=False)
             except GuardOnDataDependentSymNode as error:
                 path, code = _raised_at(error, module)
                 notes.append(f"{path}: decides by values of the input, and is read as for the given one [{code}]")
@@ -153,11 +153,24 @@ def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 program = program.run_decompositions({})
                 _merge_views(program.graph)
     except Exception as error:
-        text = f"code that torch.export cannot capture ({' '.join(str(error).split())[:200]})"
-        raise Refusal(f"{text}; expected tensor operations of fixed shapes", *_raised_at(error, module)) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        text = f"code that torch.export cannot capture ({reason}); expected tensor operations of fixed shapes"
+        raise Refusal(text, *_raised_at(error, module)) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     return _of_program(program, pytree.tree_leaves((args, kwargs)), notes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from printing the whole graph where it cannot go on."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logger.disabled = was_disabled
 
 
 def _merge_views(graph: fx.Graph) -> None:
@@ -188,10 +201,12 @@ def _shown(file: str, line: int | str, text: str) -> str:
 
 
 def _writes(node: fx.Node) -> bool:
-    """True for operations in place, after which a value is another than its operation gave."""
+    """True for operations in place, after which a value is another than its operation gave, but not for counters in buffers."""
     value = node.meta.get("val")
-    is_mutable = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-    return is_mutable and isinstance(value, Tensor)
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable or not isinstance(value, Tensor):
+        return False
+    written = node.args[0]
+    return value.is_floating_point() or not isinstance(written, fx.Node) or written.op != "placeholder"
 
 
 @contextmanager
