@@ -34,7 +34,7 @@ class Encoder(nn.Module):
         self.layers, self.norm = nn.ModuleList(layer() for _ in range(2)), nn.LayerNorm(WIDTH)
         self.query, self.pool = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.MultiheadAttention(WIDTH, 4, batch_first=True)
         self.head = nn.Sequential(nn.Linear(WIDTH, 30), nn.GELU(), nn.Linear(30, 5))
-        self._end = end
+        self.other, self._end = nn.Linear(WIDTH, 5), end
 
     def forward(self, ids: Any, segments: Any = None) -> Any:
         x = self.table(ids) if segments is None else self.table(ids) + self.segments(segments)
@@ -57,6 +57,7 @@ ENDS: dict[str, Callable[[Encoder, Any, Any], Any]] = {
     "largest": lambda module, x, ids: module.head(x.amax(1)),
     "first": lambda module, x, ids: module.head(x[:, 0]),
     "last": lambda module, x, ids: module.head(x[:, -1]),
+    "two_heads": lambda module, x, ids: (module.head(x[:, 0]) + module.other(x[:, 1])) / 2.0,
     "by_id": lambda module, x, ids: module.head(x[torch.arange(len(ids)), ids.argmax(-1)]),
     "mean_of_visible": mean_of_visible,
     "read_by_a_query": lambda module, x, ids: module.head(module.pool(module.query.expand(len(x), -1, -1), x, x)[0][:, 0]),

@@ -8,6 +8,7 @@ import linecache
 import logging
 import operator
 import re
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
@@ -190,7 +191,8 @@ def _raised_at(error: Exception, module: nn.Module) -> tuple[str, str]:
     path, code = "", ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        if not any(part in file for part in ("/site-packages/torch/", "/sigprop/", "<")):
+        is_library = file.startswith(sysconfig.get_path("stdlib")) and "/site-packages/" not in file
+        if not is_library and not any(part in file for part in ("/site-packages/torch/", "/sigprop/", "<")):
             path = paths.get(id(frame.f_locals.get("self")), path)
             code = _shown(file, line, linecache.getline(file, line))
     return path or "(root)", code

@@ -91,11 +91,12 @@ class _Reader:
         end = self._end(outputs[0])
         reached = set(self._before(outputs[0], self._constants.is_constant))
         refusals = {node: refused for node, refused in self._refusals.items() if node in reached}
-        if end is None and refusals:
-            *_, last = refusals
-            end = self._before_pooling(outputs[0], last)
-            if end is not None:
-                del refusals[last]
+        for node in reversed(list(refusals) if end is None else []):
+            pooled = self._before_pooling(outputs[0], node)
+            if pooled is None:
+                break
+            end = pooled
+            del refusals[node]
         layout = self._islands.layout
         sources: list[Component] = [] if end is None else [each for each in ordered(end) if isinstance(each, (Tokens, Vectors))]
         return Read(
