@@ -71,6 +71,20 @@ def timm_beit() -> Built:
     return timm.create_model("beit_base_patch16_224", **VISION).eval(), (images(),), {}
 
 
+@code(TIMM, "four registers with the class token, no positions of these, LayerScale of 1e-5", held_out=True)
+def timm_registers() -> Built:
+    import timm
+
+    return timm.create_model("vit_small_patch14_reg4_dinov2", **VISION).eval(), (images(),), {}
+
+
+@code(TIMM, "SigLIP's image half: no class token, a learned query reads the tokens at the end")
+def timm_siglip() -> Built:
+    import timm
+
+    return timm.create_model("vit_base_patch16_siglip_224", **VISION).eval(), (images(),), {}
+
+
 @code(TIMM, "linear maps over tokens")
 def timm_mixer() -> Built:
     from timm.models.mlp_mixer import MlpMixer
@@ -173,6 +187,17 @@ def hf_modernbert() -> Built:
     return _transformer("ModernBertModel", "ModernBertConfig", local_attention=8, global_attn_every_n_layers=2, **USUAL)
 
 
+@code(TRANSFORMERS, "embedding of a smaller width with a map after it, norm last", held_out=True)
+def hf_electra() -> Built:
+    return _transformer("ElectraModel", "ElectraConfig", embedding_size=WIDTH // 2, **USUAL)
+
+
+@code(TRANSFORMERS, "positions that are counted by the mask, with an offset of 2, tied head", held_out=True)
+def hf_opt() -> Built:
+    keys = {key: value for key, value in USUAL.items() if key != "intermediate_size"}
+    return _transformer("OPTForCausalLM", "OPTConfig", ffn_dim=2 * WIDTH, word_embed_proj_dim=WIDTH, **keys)
+
+
 @code(X_TRANSFORMERS, "decoder with rotary, RMSNorm and SwiGLU; einops, autocast regions")
 def x_transformers_decoder() -> Built:
     from x_transformers import Decoder, TransformerWrapper
@@ -183,7 +208,7 @@ def x_transformers_decoder() -> Built:
     return TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=TOKENS, attn_layers=layers).eval(), (ids(),), {}
 
 
-@code(X_TRANSFORMERS, "encoder with T5's bias, norms around branches, squared ReLU, one key for all heads", held_out=True)
+@code(X_TRANSFORMERS, "encoder with T5's bias, norms around branches, squared ReLU, one key for all heads")
 def x_transformers_encoder() -> Built:
     from x_transformers import Encoder, TransformerWrapper
 
@@ -192,6 +217,14 @@ def x_transformers_encoder() -> Built:
         attn_one_kv_head=True,
     )  # fmt: skip
     return TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=TOKENS, attn_layers=layers).eval(), (ids(),), {}
+
+
+@code(X_TRANSFORMERS, "vision transformer around the same layers, mean of tokens before the head", held_out=True)
+def x_transformers_vit() -> Built:
+    from x_transformers import Encoder, ViTransformerWrapper
+
+    layers = Encoder(dim=WIDTH, depth=BLOCKS, heads=HEADS, attn_dim_head=32)
+    return ViTransformerWrapper(image_size=32, patch_size=8, num_classes=10, attn_layers=layers).eval(), (images(),), {}
 
 
 # The keys that models of vit-pytorch share.
@@ -227,6 +260,13 @@ def vit_pytorch_cait() -> Built:
     return CaiT(depth=BLOCKS, cls_depth=2, **PATCHES).eval(), (images(),), {}
 
 
+@code(VIT_PYTORCH, "two attentions in parallel, then two feed-forward networks in parallel", held_out=True)
+def vit_pytorch_parallel() -> Built:
+    from vit_pytorch.parallel_vit import ViT
+
+    return ViT(depth=BLOCKS, num_parallel_branches=2, **PATCHES).eval(), (images(),), {}
+
+
 @code(pip("llms-from-scratch==1.0.19"), "a book's GPT: LayerNorm, GELU and the mask by hand")
 def rasbt_gpt() -> Built:
     from llms_from_scratch.ch04 import GPTModel
@@ -235,7 +275,7 @@ def rasbt_gpt() -> Built:
     return GPTModel({**keys, "drop_rate": 0.0, "qkv_bias": False}).eval(), (ids(),), {}
 
 
-@code(pip("fair-esm==2.0.0"), "protein language model, tokens before sequences, rotary, head with a map and a norm", held_out=True)
+@code(pip("fair-esm==2.0.0"), "protein language model, tokens before sequences, rotary, head with a map and a norm")
 def fair_esm2() -> Built:
     from esm.model.esm2 import ESM2
 
@@ -244,7 +284,7 @@ def fair_esm2() -> Built:
     return module.eval(), (torch.randint(4, 24, (BATCH, TOKENS)),), {}
 
 
-@code(pip("rtdl-revisiting-models==0.0.2"), "tokens from numbers of a table, ReGLU, no norm in the first layer", held_out=True)
+@code(pip("rtdl-revisiting-models==0.0.2"), "tokens from numbers of a table, ReGLU, no norm in the first layer")
 def rtdl_ft_transformer() -> Built:
     from rtdl_revisiting_models import FTTransformer
 
@@ -255,9 +295,87 @@ def rtdl_ft_transformer() -> Built:
     return module.eval(), (torch.randn(BATCH, TOKENS), None), {}
 
 
-@code(pip("open-clip-torch==3.3.0"), "text half of CLIP: a mask, depth-scaled weights, the last token is read", held_out=True)
+@code(pip("open-clip-torch==3.3.0"), "text half of CLIP: a mask, depth-scaled weights, the last token is read")
 def open_clip_text() -> Built:
     from open_clip.transformer import TextTransformer
 
     module = TextTransformer(TOKENS, VOCABULARY, width=WIDTH, heads=HEADS, layers=BLOCKS, output_dim=WIDTH)
     return module.eval(), (ids(),), {}
+
+
+@code(pip("open-clip-torch==3.3.0"), "image half of CLIP: a norm before the blocks, the class token is read", held_out=True)
+def open_clip_vision() -> Built:
+    from open_clip.transformer import VisionTransformer
+
+    module = VisionTransformer(32, 8, width=WIDTH, layers=BLOCKS, heads=HEADS, mlp_ratio=2.0, output_dim=64)
+    return module.eval(), (images(),), {}
+
+
+@code(pip("openai-whisper==20250625"), "speech: convolutions over time, a decoder that reads the encoder, keys without a bias")
+def openai_whisper() -> Built:
+    from whisper.model import ModelDimensions, Whisper
+
+    frames = 2 * TOKENS
+    module = Whisper(ModelDimensions(20, TOKENS, WIDTH, HEADS, 3, VOCABULARY, TARGET_TOKENS, WIDTH, HEADS, 3))
+    # The package leaves these as memory is, because it loads them.
+    nn.init.normal_(module.decoder.positional_embedding, std=0.02)
+    return module.eval(), (torch.randn(BATCH, 20, frames), ids(TARGET_TOKENS)), {}
+
+
+@code(pip("litgpt==0.5.13"), "Pythia by Lightning: rotary on a quarter of a head, both branches from one signal", held_out=True)
+def litgpt_pythia() -> Built:
+    from litgpt import GPT, Config
+
+    settings = Config.from_name(
+        "pythia-14m", block_size=TOKENS, n_layer=BLOCKS, n_embd=WIDTH, n_head=HEADS, intermediate_size=2 * WIDTH,
+        padded_vocab_size=VOCABULARY,
+    )  # fmt: skip
+    module = GPT(settings)
+    module.apply(module._init_weights)
+    return module.eval(), (ids(),), {}
+
+
+@code(pip("torchscale==0.3.0"), "norms inside attention and feed-forward network, weights scaled by depth", held_out=True)
+def torchscale_decoder() -> Built:
+    from torchscale.architecture.config import DecoderConfig
+    from torchscale.architecture.decoder import Decoder
+
+    settings = DecoderConfig(
+        decoder_embed_dim=WIDTH, decoder_attention_heads=HEADS, decoder_ffn_embed_dim=2 * WIDTH, decoder_layers=BLOCKS,
+        vocab_size=VOCABULARY,
+    )  # fmt: skip
+    return Decoder(settings, embed_tokens=nn.Embedding(VOCABULARY, WIDTH)).eval(), (ids(),), {}
+
+
+@code(pip("bert-pytorch==0.0.1a4"), "token, sinusoid and segment; LayerNorm by the sample deviation")
+def bert_pytorch() -> Built:
+    from bert_pytorch.model import BERT
+
+    module = BERT(VOCABULARY, hidden=WIDTH, n_layers=BLOCKS, attn_heads=HEADS)
+    # The id 0 is padding.
+    return module.eval(), (torch.randint(1, VOCABULARY, (BATCH, TOKENS)), torch.ones(BATCH, TOKENS, dtype=torch.long)), {}
+
+
+@code(pip("segment-anything==1.0"), "SAM: windows of tokens, positions read by queries, convolutions at the end", held_out=True)
+def segment_anything_encoder() -> Built:
+    from segment_anything.modeling import ImageEncoderViT
+
+    module = ImageEncoderViT(
+        img_size=32, patch_size=8, embed_dim=WIDTH, depth=BLOCKS, num_heads=HEADS, out_chans=48, use_rel_pos=True,
+        window_size=2, global_attn_indexes=(1, 3),
+    )  # fmt: skip
+    return module.eval(), (images(),), {}
+
+
+@code(pip("chronos-forecasting==2.3.2"), "series: patches of a normalised series with their mask, then T5", held_out=True)
+def chronos_bolt() -> Built:
+    from chronos.chronos_bolt import ChronosBoltModelForForecasting
+    from transformers import T5Config
+
+    forecast = {
+        "context_length": 8 * TOKENS, "prediction_length": 16, "input_patch_size": 8, "input_patch_stride": 8,
+        "quantiles": [0.1, 0.5, 0.9], "use_reg_token": True,
+    }  # fmt: skip
+    sizes: dict[str, Any] = {"num_layers": 3, "d_model": WIDTH, "num_heads": HEADS, "d_kv": WIDTH // HEADS, "d_ff": 2 * WIDTH}
+    settings = T5Config(**sizes, **{"decoder_start_token_id": 0, "chronos_config": forecast})
+    return ChronosBoltModelForForecasting(settings).eval(), (torch.randn(BATCH, 8 * TOKENS),), {}

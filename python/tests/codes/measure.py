@@ -1,7 +1,7 @@
 """Traces public codes, and compares predictions of their stacks with networks that the codes initialise.
 
     python -m codes.measure torch_mlp hf_gpt2          # from the folder python/tests
-    python -m codes.measure --all --json result.json
+    python -m codes.measure --all --json result.json --markdown table.md
     python -m codes.measure --list
 
 Networks run in the captured graph, each with its own initialisation and its own N(0, 1) gradients after the final norm. Every code
@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join([_row(outcomes[-1]), *_details(outcomes[-1], options.sites)]), flush=True)
         if options.json:
             Path(options.json).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+        if options.markdown:
+            Path(options.markdown).write_text(_markdown(outcomes))
     print(_summary(outcomes))
     return 0
 
@@ -114,6 +116,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=600.0, help="time limit per code [default: 600]")
     parser.add_argument("--sites", action="store_true", help="print every site")
     parser.add_argument("--json", metavar="FILE", help="also write all numbers")
+    parser.add_argument("--markdown", metavar="FILE", help="also write the table of codes, as README.md has it")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not (options.names or options.all or options.list):
@@ -241,6 +244,23 @@ def _moments(predicted: Sequence[dict[str, Any]], seen: Sequence[Mapping[str, Ma
                 error = statistics.stdev(values) / math.sqrt(len(values))
                 found.append(Moment(site, direction, expected[direction], statistics.fmean(values), error))
     return found
+
+
+def _markdown(outcomes: Sequence[Outcome]) -> str:
+    """A table with the medians and the worst ratios, or with the first reason of a refusal."""
+    lines = ["| code | moments that agree | E x², predicted / observed | E g², predicted / observed |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        cells = [f"{sum(moment.agrees for moment in outcome.moments)} of {len(outcome.moments)}"]
+        for direction in ("forward", "backward"):
+            ratios = [moment.ratio for moment in outcome.moments if moment.direction == direction]
+            if ratios:
+                worst = max(ratios, key=lambda ratio: abs(math.log(ratio)) if ratio > 0 else math.inf)
+                cells.append(f"{statistics.median(ratios):.3f} (worst {worst:.3f})")
+        if not outcome.moments:
+            place, _, reason = outcome.lines[0].partition(": ")
+            cells = [f"{outcome.status}: `{place.partition(' ')[0]}`, {reason.partition(';')[0]}", "", ""]
+        lines.append(f"| {outcome.name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _header() -> str:

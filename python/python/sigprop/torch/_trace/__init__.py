@@ -11,7 +11,6 @@ from torch.utils import _pytree as pytree
 from .._structure import uncompiled
 from ._capture import capture
 from ._components import Attention, Refusal
-from ._graph import Unplaced
 from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
 from ._repeat import with_all_blocks
@@ -24,12 +23,21 @@ __all__ = ["TraceError", "Traced", "trace"]
 
 
 class TraceError(ValueError):
-    """A module that stacks cannot describe, with one line for every place of its code that they cannot."""
+    """A module that stacks cannot describe, with a line for every place of its code that they cannot."""
 
     def __init__(self, refusals: list[Refused]) -> None:
         self.refusals = refusals
-        lines = [f"{at.path or '(root)'}: {at.text}" + (f" [{at.code}]" if at.code else "") for at in refusals]
+        places: dict[tuple[str, str], list[str]] = {}
+        for at in refusals:
+            places.setdefault((at.text, at.code), []).append(at.path or "(root)")
+        lines = [_line(list(dict.fromkeys(paths)), text, code) for (text, code), paths in places.items()]
         super().__init__("\n".join(lines))
+
+
+def _line(paths: list[str], text: str, code: str) -> str:
+    """The line of one refusal, which layers that are alike share."""
+    more = f" (and {len(paths) - 1} more, to {paths[-1]})" if len(paths) > 1 else ""
+    return f"{paths[0]}{more}: {text}" + (f" [{code}]" if code else "")
 
 
 def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
@@ -56,10 +64,8 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
         return with_all_blocks(_traced(twin.module, args, kwargs), twin)
     except TraceError as error:
         refusals = error.refusals
-    except Unplaced as refusal:
-        refusals = [Refused(refusal.component.path, refusal.component.code, str(refusal))]
     except Refusal as refusal:
-        refusals = [Refused("", "", str(refusal))]
+        refusals = [Refused(refusal.path, refusal.code, str(refusal))]
     if twin.cuts:
         # The code may need all blocks.
         text = f"{twin.notes[-1]}; expected a module with values that fits in memory"

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import linecache
+import logging
 import operator
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._functorch import config as functorch_config
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.torch_version import TorchVersion
 from torch.utils import _pytree as pytree
 
@@ -41,6 +48,8 @@ class Captured:
     canonical: dict[str, str]
     # Nodes that the module returns, in order.
     outputs: list[fx.Node]
+    # Facts about the example input that the graph depends on.
+    notes: list[str]
 
     def arguments(self, state: Mapping[str, Tensor] | None = None) -> list[Any]:
         """The arguments of the graph module for the example input, with the tensors of `state` if it has them.
@@ -61,10 +70,7 @@ class Captured:
         """File, line and text of the code of a node."""
         frames = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
         outside = [frame for frame in frames if "/site-packages/torch/" not in frame[0]] or frames
-        if not outside:
-            return ""
-        file, line, text = outside[-1]
-        return f"{file.split('/site-packages/')[-1]}:{line}: {text.strip()}"
+        return _shown(*outside[-1]) if outside else ""
 
 
 def unwrapped(name: str) -> str:
@@ -135,27 +141,78 @@ def is_ids(given: Tensor) -> bool:
 
 
 def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
-    fast = torch.backends.mha.get_fastpath_enabled()
+    fast, notes = torch.backends.mha.get_fastpath_enabled(), []
     torch.backends.mha.set_fastpath_enabled(False)
     # Older versions of torch refuse compiled parts without this.
     may_have_compiled_parts = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     try:
-        with torch.no_grad(), _caches_as_buffers(module), may_have_compiled_parts:
-            program = torch.export.export(module, args, kwargs, strict=False)
+        with torch.no_grad(), _caches_as_buffers(module), may_have_compiled_parts, _quiet():
+            try:
+                program = torch.export.export(module, args, kwargs, strict=False)
+            except GuardOnDataDependentSymNode as error:
+                path, code = _raised_at(error, module)
+                notes.append(f"{path}: decides by values of the input, and is read as for the given one [{code}]")
+                with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+                    program = torch.export.export(module, args, kwargs, strict=False)
             if any(_writes(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
+                _merge_views(program.graph)
     except Exception as error:
-        raise Refusal(f"code that torch.export cannot capture: {' '.join(str(error).split())[:300]}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        text = f"code that torch.export cannot capture ({reason}); expected tensor operations of fixed shapes"
+        raise Refusal(text, *_raised_at(error, module)) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    return _of_program(program, pytree.tree_leaves((args, kwargs)))
+    return _of_program(program, pytree.tree_leaves((args, kwargs)), notes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps torch from printing the whole graph where it cannot go on."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logger.disabled = was_disabled
+
+
+def _merge_views(graph: fx.Graph) -> None:
+    """Makes equal views one, of which decompositions have one per use."""
+    views: dict[str, fx.Node] = {}
+    for node in list(graph.nodes):
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+            view = views.setdefault(f"{node.target} {node.args} {node.kwargs}", node)
+            if view is not node:
+                node.replace_all_uses_with(view)
+                graph.erase_node(node)
+
+
+def _raised_at(error: Exception, module: nn.Module) -> tuple[str, str]:
+    """The path of the module whose code raised an error, and file, line and text of the code."""
+    paths = {id(inner): path for path, inner in module.named_modules()}
+    path, code = "", ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        is_library = file.startswith(sysconfig.get_path("stdlib")) and "/site-packages/" not in file
+        if not is_library and not any(part in file for part in ("/site-packages/torch/", "/sigprop/", "<")):
+            path = paths.get(id(frame.f_locals.get("self")), path)
+            code = _shown(file, line, linecache.getline(file, line))
+    return path or "(root)", code
+
+
+def _shown(file: str, line: int | str, text: str) -> str:
+    return f"{file.split('/site-packages/')[-1]}:{line}: {text.strip()}"
 
 
 def _writes(node: fx.Node) -> bool:
-    """True for operations in place on signals, after which a value is another than its operation gave."""
+    """True for operations in place, after which a value is another than its operation gave, but not for counters in buffers."""
     value = node.meta.get("val")
-    is_mutable = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-    return is_mutable and isinstance(value, Tensor) and value.is_floating_point()
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable or not isinstance(value, Tensor):
+        return False
+    written = node.args[0]
+    return value.is_floating_point() or not isinstance(written, fx.Node) or written.op != "placeholder"
 
 
 @contextmanager
@@ -177,7 +234,7 @@ def _caches_as_buffers(module: nn.Module) -> Iterator[None]:
             setattr(inner, name, value)
 
 
-def _of_program(program: torch.export.ExportedProgram, leaves: list[Any]) -> Captured:
+def _of_program(program: torch.export.ExportedProgram, leaves: list[Any], notes: list[str]) -> Captured:
     graph_module, signature = program.graph_module, program.graph_signature
     _inline(graph_module)
     found = {**program.state_dict, **program.constants}
@@ -192,7 +249,7 @@ def _of_program(program: torch.export.ExportedProgram, leaves: list[Any]) -> Cap
                 inputs[node] = next(given)
             else:
                 names[node] = str(spec.target)
-    _vary(inputs)
+    notes += _vary(inputs)
     state = {name: value.detach() for name, value in found.items() if isinstance(value, Tensor)}
     parameters = frozenset(name for name in signature.parameters if name in state)
     canonical: dict[str, str] = {}
@@ -203,17 +260,23 @@ def _of_program(program: torch.export.ExportedProgram, leaves: list[Any]) -> Cap
     nodes = list(graph_module.graph.nodes)
     returned = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     outputs = [node for node in pytree.tree_leaves(list(nodes[-1].args)) if isinstance(node, fx.Node) and node.name in returned]
-    return Captured(graph_module, nodes, inputs, names, state, parameters, canonical, outputs)
+    return Captured(graph_module, nodes, inputs, names, state, parameters, canonical, outputs, notes)
 
 
-def _vary(inputs: dict[fx.Node, Any]) -> None:
-    """Gives the first input that chooses rows of tables different ids if no input has any, so that it does not look like a mask."""
-    chosen = [(node, table_of(node)) for node, value in inputs.items() if isinstance(value, Tensor) and is_ids(value)]
-    tables = [(node, table) for node, table in chosen if table is not None]
+def _vary(inputs: dict[fx.Node, Any]) -> list[str]:
+    """Gives the first input that chooses rows of tables different ids if no input has any, so that it does not look like a mask.
+
+    Returns notes on the inputs that choose one row, which is a constant then.
+    """
+    given = [node for node, value in inputs.items() if isinstance(value, Tensor) and not value.is_floating_point()]
+    chosen = [(node, table) for node in given if (table := table_of(node)) is not None]
+    tables = [(node, table) for node, table in chosen if is_ids(inputs[node])]
     if tables and all(bool((inputs[node] == inputs[node][0, 0]).all()) for node, _ in tables):
         node, table = tables[0]
         count = inputs[node].numel()
         inputs[node] = (7919 * torch.arange(count) % table.meta["val"].shape[0]).reshape(inputs[node].shape)
+    fixed = [node.name for node, _ in chosen if bool((inputs[node] == inputs[node].flatten()[:1]).all())]
+    return [f"{name}: the same id everywhere, so the row that it chooses is a constant" for name in fixed]
 
 
 def table_of(node: fx.Node) -> fx.Node | None:

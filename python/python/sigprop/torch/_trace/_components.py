@@ -221,7 +221,14 @@ class Mixture(Component):
 
 
 class Refusal(Exception):
-    """A place of the module that stacks cannot describe, or that was not recognised."""
+    """A place of the module that stacks cannot describe, or that was not recognised.
+
+    Path and code are those of the place if it is known already.
+    """
+
+    def __init__(self, text: str, path: str = "", code: str = "") -> None:
+        super().__init__(text)
+        self.path, self.code = path, code
 
 
 PADDING = "a mask that depends on the ids or differs between sequences (padding); expected sequences without padding"

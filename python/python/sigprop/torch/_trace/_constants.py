@@ -86,19 +86,16 @@ def evaluate(node: fx.Node, values: Callable[[fx.Node], Any], uniform: float = 0
     if name in _ASSERTIONS:
         return None
     place = _SHAPE_ONLY.get(name)
-    like = node.args[place] if place is not None else None
 
-    def argument(inner: fx.Node) -> Any:
-        if inner is like:
-            described = inner.meta["val"]
-            return torch.empty((), dtype=described.dtype).expand(described.shape)
-        return values(inner)
+    def shape(inner: fx.Node) -> Any:
+        described = inner.meta["val"]
+        return torch.empty((), dtype=described.dtype).expand(described.shape)
 
     if name in _EMPTY:
         described = node.meta["val"]
         return torch.zeros(described.shape, dtype=described.dtype)
-    args: Any = fx.node.map_arg(node.args, argument)
-    kwargs: Any = fx.node.map_arg(node.kwargs, argument)
+    args: Any = tuple(fx.node.map_arg(arg, shape if index == place else values) for index, arg in enumerate(node.args))
+    kwargs: Any = fx.node.map_arg(node.kwargs, values)
     if name in ("dropout", "dropout_", "dropout_of_nothing"):
         return args[0]
     if name in _RANDOM:
@@ -158,7 +155,9 @@ class Constants:
         if not isinstance(given, Tensor) or self._is_part_of_network(node, given):
             self.values[node] = given
         elif not given.is_floating_point():
-            self.values[node], self._others[node] = given, given.flip(-1).roll(1, 0) if given.dim() else given
+            self.values[node] = given
+            if not bool((given == given.flatten()[:1]).all()):
+                self._others[node] = given.flip(-1).roll(1, 0)
 
     def _is_part_of_network(self, node: fx.Node, given: Tensor) -> bool:
         """True for an input that is a mask, the position of each token, or the segment of tokens that all have one."""

@@ -11,8 +11,7 @@ class Unplaced(Refusal):
     """A component whose place in the graph stacks cannot describe."""
 
     def __init__(self, component: Component, text: str) -> None:
-        super().__init__(text)
-        self.component = component
+        super().__init__(text, component.path, component.code)
 
 
 class Graph:

@@ -90,10 +90,10 @@ class Islands:
             raise Refusal(f"{kind} in place of a signal; expected features of tokens")
         start = self.base[node]
         if start not in self._signals:
-            raise Refusal("products of two signals that no softmax follows; expected scores of queries and keys")
+            raise Refusal("products of two signals that no softmax follows, or a map of scores between heads; expected a softmax")
         ways = _Way(self, [start, *self.cuts(start, node)])
         if not ways.walk(0, self._signals[start]):
-            raise Refusal(ways.failure)
+            raise ways.failure
         return self._signals[node]
 
     def between(self, start: fx.Node, node: fx.Node) -> list[fx.Node]:
@@ -108,15 +108,13 @@ class Islands:
 
     def cuts(self, start: fx.Node, node: fx.Node) -> list[fx.Node]:
         """Nodes through which every way from an anchor to a node goes, in order."""
-        ways: dict[fx.Node, list[fx.Node]] = {start: []}
-        for each in self.between(start, node):
-            before = [ways[inner] for inner in operands(each) if inner in ways]
-            common = before[0]
-            for other in before[1:]:
-                length = next((k for k, (x, y) in enumerate(zip(common, other)) if x is not y), min(len(common), len(other)))
-                common = common[:length]
-            ways[each] = [*common, each]
-        return [each for each in ways[node] if isinstance(each.meta.get("val"), Tensor)]
+        return [each for each in _passed(self.between(start, node), {start: []})[node] if isinstance(each.meta.get("val"), Tensor)]
+
+    def passed(self, node: fx.Node) -> list[fx.Node]:
+        """Nodes of signals through which every way from the inputs to a node goes, in order."""
+        read = [each for each in self.base if each is not node]
+        ways = _passed([*sorted(read, key=self._number.__getitem__), node], {})
+        return [each for each in ways[node] if each in self.base and isinstance(each.meta["val"], Tensor)]
 
     def replay(self, start: fx.Node, nodes: list[fx.Node], value: Tensor) -> Any:
         """The value of the last of these nodes, given that of an anchor before them."""
@@ -204,13 +202,25 @@ class Islands:
             return None
 
 
+def _passed(nodes: list[fx.Node], ways: dict[fx.Node, list[fx.Node]]) -> dict[fx.Node, list[fx.Node]]:
+    """For each of these nodes those of them through which every way to it goes, itself included."""
+    for each in nodes:
+        before = [ways[inner] for inner in operands(each) if inner in ways]
+        common = before[0] if before else []
+        for other in before[1:]:
+            length = next((k for k, (x, y) in enumerate(zip(common, other)) if x is not y), min(len(common), len(other)))
+            common = common[:length]
+        ways[each] = [*common, each]
+    return ways
+
+
 class _Way:
     """A way through the cuts of an island, in steps as long as can be recognised, with backtracking."""
 
     def __init__(self, islands: Islands, cuts: list[fx.Node]) -> None:
         self._islands, self._cuts = islands, cuts
         self._dead: set[int] = set()
-        self.failure = ""
+        self.failure = Refusal("")
 
     def walk(self, place: int, signal: Signal) -> bool:
         """True if the rest of the way is recognised; the signals on it are remembered then."""
@@ -224,7 +234,7 @@ class _Way:
             try:
                 found = Found(known, EXACT) if known is not None else islands.step(self._cuts[place], signal, self._cuts[end])
             except Refusal as refusal:
-                self.failure = self.failure or str(refusal)
+                self._fail(refusal, self._cuts[place + 1 : end + 1])
                 continue
             if found is not None and found.rank == EXACT and self._go(end, found.signal):
                 return True
@@ -236,7 +246,7 @@ class _Way:
         if joined is not None and self._go(place + 1, joined):
             return True
         self._dead.add(place)
-        self._blame(place)
+        self._fail(self._reason(place, signal), self._cuts[place + 1 : place + 2])
         return False
 
     def _go(self, end: int, signal: Signal) -> bool:
@@ -245,15 +255,19 @@ class _Way:
         self._islands._remember(self._cuts[end], signal)
         return True
 
-    def _blame(self, place: int) -> None:
-        nodes = self._islands.between(self._cuts[place], self._cuts[place + 1])
-        names = [operation(node) for node in nodes]
-        if self.failure:
-            return
+    def _fail(self, refusal: Refusal, nodes: list[fx.Node]) -> None:
+        """Keeps the first refusal, with the place of the first of these nodes that computes."""
+        if not self.failure.args[0]:
+            node = next((node for node in nodes if operation(node) not in MOVEMENT), nodes[0])
+            self.failure = Refusal(str(refusal), **self._islands.where(node))
+
+    def _reason(self, place: int, signal: Signal) -> Refusal:
+        names = [operation(node) for node in self._islands.between(self._cuts[place], self._cuts[place + 1])]
         if any(name in SOFTMAX for name in names):
-            self.failure = "a softmax over features that no attention reads; expected scores of queries and keys"
-        else:
-            self.failure = f"operations that are no known function ({' '.join(names[:8])}); expected {recognised()}"
+            return Refusal("a softmax over features that no attention reads; expected scores of queries and keys")
+        if isinstance(signal.component, Given):
+            return Refusal(f"numbers of an input as signals ({' '.join(names[:8])}); expected ids, images or vectors of tokens")
+        return Refusal(f"operations that are no known function ({' '.join(names[:8])}); expected {recognised()}")
 
 
 def _moved(run: Callable[[Tensor], Any], entries: Tensor) -> Tensor | None:

@@ -73,7 +73,7 @@ def _product(islands: Islands, node: fx.Node, x: fx.Node, y: fx.Node, alpha: flo
     constants = islands.constants
     if constants.is_constant(y):
         if constants.values[y].dim() != 2:
-            raise Refusal("a product with a batch of matrices; expected one matrix")
+            raise Refusal("a product with matrices of heads or of positions; expected one for all tokens")
         islands.start(node, *_linear(islands, node, islands.signal(x), _weight(islands, y, Tensor.t)))
     elif constants.is_constant(x):
         raise Refusal("a constant matrix times a signal, which mixes tokens; expected maps over features")
@@ -157,7 +157,8 @@ def _contracted(islands: Islands, node: fx.Node, signal: Signal, matrix: fx.Node
     summed = [letter for letter in right if letter in left and letter not in out]
     new = [letter for letter in out if letter not in left]
     if sorted(right) != sorted([*summed, *new]) or not summed:
-        raise Refusal(f"einsum {left},{right}->{out}; expected a map over the features of each token")
+        text = "a product with matrices of heads or of positions"
+        raise Refusal(f"{text}, einsum {left},{right}->{out}; expected one for all tokens")
     kept = [letter for letter in left if letter not in summed]
     entries = signal.entries.permute([left.index(letter) for letter in [*kept, *summed]])
     sizes = [entries.shape[: len(kept)], islands.constants.values[matrix].shape]

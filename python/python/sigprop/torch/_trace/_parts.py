@@ -88,8 +88,9 @@ class Parts:
         if term.sinusoid is not None and not self.is_exact:
             return {"sinusoidal_position": {"scale": term.sinusoid}}
         entries = term.table.value
-        error = ERRORS / math.sqrt(entries.numel())
-        if not self.is_exact and abs(float(entries.mean())) > max(error, 0.1) * rms(entries):
+        # Several standard errors of a table that is random.
+        most = 0.1 if term.table.origin is None else max(0.1, ERRORS / math.sqrt(entries.numel()))
+        if not self.is_exact and abs(float(entries.mean())) > most * rms(entries):
             raise Unplaced(term, "a table of positions whose entries have a mean; expected sinusoids, or entries around zero")
         return {"learned_position": {"table": self.tensor(term.table, "positions", block)}}
 
@@ -107,7 +108,7 @@ class Parts:
         name = tensor_name(weight.name)
         self.weights[name] = weight
         self.roles.setdefault(name, Role(role, block, is_map))
-        return {"name": name, "init": self._init(weight)}
+        return {"name": name, "init": self._init(weight, role)}
 
     def gains(self, gains: Gains, site: str, branch: int | None) -> float:
         """The number in place of gains per feature: their root mean square."""
@@ -126,16 +127,20 @@ class Parts:
             part["gain"] = rms(norm.gain.value)
             self.weights[f"{site}.gain"] = norm.gain
         if norm.bias is not None and float(norm.bias.value.abs().max()) > 0.0:
-            part["bias"] = self._init(norm.bias)
+            part["bias"] = self._init(norm.bias, "norm")
         if norm.bias is not None:
             self.weights[f"{site}.bias"] = norm.bias
         return part
 
-    def _init(self, weight: Weight) -> str | Part:
+    def _init(self, weight: Weight, role: str) -> str | Part:
         if self.is_exact:
             return "zero"
         if weight.name not in self._initialised:
-            self._initialised[weight.name] = initialisation(weight.value, weight.name, self.notes)
+            value = weight.value
+            if role == "embedding" and bool(value.any()):
+                # Rows of padding are zero, and sequences have none.
+                value = value[value.any(dim=1)]
+            self._initialised[weight.name] = initialisation(value, weight.name, self.notes)
         return self._initialised[weight.name]
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ._capture import Captured
-from ._components import PADDING, Component, Refusal, Tokens, Vectors
+from ._components import PADDING, Attention, Component, Refusal, Tokens, Vectors
 from ._constants import Constants, operands, operation, pieces
 from ._islands import LOCAL, Islands
 from ._joins import join
 from ._layout import Given, Layout, Place, ordered
 from ._maps import MAPS, embedding, masked
 from ._mixture import mixture
+
+# Operations of heads, after tokens were chosen or averaged.
+_HEAD = LOCAL | frozenset(("linear", "addmm", "mm", "matmul", "dropout", "dropout_", "batch_norm", "topk"))
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,12 @@ class _Reader:
         end = self._end(outputs[0])
         reached = set(self._before(outputs[0], self._constants.is_constant))
         refusals = {node: refused for node, refused in self._refusals.items() if node in reached}
-        ends = {self._before_pooling(outputs[0], node) for node in refusals} if end is None else set()
-        if len(ends) == 1 and None not in ends:
-            [end], refusals = ends, {}
+        for node in reversed(list(refusals) if end is None else []):
+            pooled = self._before_pooling(outputs[0], node)
+            if pooled is None:
+                break
+            end = pooled
+            del refusals[node]
         layout = self._islands.layout
         sources: list[Component] = [] if end is None else [each for each in ordered(end) if isinstance(each, (Tokens, Vectors))]
         return Read(
@@ -102,7 +109,7 @@ class _Reader:
             places=layout.places,
             refusals=list(refusals.values()),
             sources=self._by_input(sources),
-            notes=list(dict.fromkeys(self._notes)),
+            notes=list(dict.fromkeys([*self._captured.notes, *self._notes])),
             masks={node: mask.mean for node, mask in self._constants.masks.items()},
         )
 
@@ -130,8 +137,22 @@ class _Reader:
                 self._signal(node, given)
             except Refusal as refusal:
                 self._refuse(node, refusal)
-        elif any(each in self._opaque for each in given):
+        elif any(each in self._opaque for each in given) and not self._resumes(node, given):
             self._opaque.add(node)
+
+    def _resumes(self, node: fx.Node, given: list[fx.Node]) -> bool:
+        """True for the sum of a signal and a branch that was refused: later blocks are read as if the branch was zero."""
+        known = [each for each in given if each in self._islands.base and each not in self._opaque]
+        if operation(node) not in ("add", "add_") or len(known) != 1 or len(given) != 2:
+            return False
+        try:
+            signal = self._islands.signal(known[0])
+        except Refusal:
+            return False
+        if signal.entries.shape != node.meta["val"].shape:
+            return False
+        self._islands.start(node, signal.component, signal.entries)
+        return True
 
     def _given(self, node: fx.Node) -> None:
         value = self._captured.inputs.get(node)
@@ -215,26 +236,34 @@ class _Reader:
             return None
 
     def _refuse(self, node: fx.Node, refusal: Refusal) -> None:
-        self._refusals[node] = Refused(self._captured.path(node) or "(root)", self._captured.code(node), str(refusal))
+        path, code = refusal.path or self._captured.path(node), refusal.code or self._captured.code(node)
+        self._refusals[node] = Refused(path or "(root)", code, str(refusal))
         self._opaque.add(node)
 
     def _before_pooling(self, output: fx.Node, refused: fx.Node) -> Component | None:
-        """The last component with all tokens, if the only refused operation reads some of them or their average."""
-        islands = self._islands
-        given = [refused] if refused in islands.base else [each for each in operands(refused) if each in islands.base]
-        is_random = any(self._constants.is_random(each) for each in operands(refused))
-        if len(given) != 1 or islands.base[given[0]] in islands.scores or is_random:
+        """The last component with all tokens, if a refused operation reads some of them or their average, and a head follows."""
+        islands, place = self._islands, self._refusals[refused]
+        if any(self._constants.is_random(each) for each in operands(refused)):
             return None
-        anchor = islands.base[given[0]]
-        if any(node in self._captured.inputs for node in islands.between(anchor, output)):
+        after = self._before(output, lambda node: node is refused or node in islands.base or node in self._constants.values)
+        after = [node for node in after if node is not refused and node.op == "call_function"]
+        if any(operation(node) not in _HEAD and not self._is_pool(self._captured.path(node), place.path) for node in after):
             return None
-        for cut in reversed([anchor, *islands.cuts(anchor, given[0])]):
+        read = [refused, *(node for node in operands(refused) if node in islands.base)]
+        if any(self._constants.is_of_ids(node) for node in operands(refused)):
+            # Averages of the tokens that are no padding.
+            read += takewhile(lambda node: operation(node) in LOCAL, after)
+        for cut in reversed(islands.passed(refused)):
             try:
-                component, rows = islands.tokens(cut)
+                component, _ = islands.tokens(cut)
             except Refusal:
                 continue
-            place = self._refusals[refused]
-            if given[0].meta["val"].numel() < cut.meta["val"].numel():
+            if not component.inputs or self._is_pool(component.path, place.path):
+                continue
+            others = self._before(output, lambda node, cut=cut: node is cut)  # type: ignore[misc]
+            if any(islands.base.get(node) is node and not any(each in islands.base for each in operands(node)) for node in others):
+                return None
+            if min(node.meta["val"].numel() for node in read) < cut.meta["val"].numel():
                 does = "reads some tokens or their average"
             elif refused is output:
                 does = "moves features between tokens"
@@ -243,6 +272,11 @@ class _Reader:
             self._notes.append(f"{place.path}: {does}, so the network ends before it [{place.code}]")
             return component
         return None
+
+    def _is_pool(self, path: str, module: str) -> bool:
+        """True for paths in a module that averages tokens by attention, which is the only one in it."""
+        attentions = [each for each in self._islands.layout.places if isinstance(each, Attention)]
+        return f"{path}.".startswith(f"{module}.") and not any(f"{each.path}.".startswith(f"{module}.") for each in attentions)
 
     def _by_input(self, sources: list[Component]) -> list[Component]:
         """Sources in the order of the inputs."""

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ._components import Rotary, Scale
+from ._components import Refusal, Rotary, Scale
 from ._layout import Signal
 from ._step import EXACT, Found, Step, close
 
@@ -36,7 +36,8 @@ def rotary(step: Step) -> Found | None:
     rotation = maps[0].T @ maps[1]
     last = length - 1
     if not torch.allclose(maps[0] @ torch.linalg.matrix_power(rotation, last), maps[last], atol=_TOLERANCE * length):
-        return None
+        text = "a rotation by angles that are not position · frequency, such as rotary positions over two dimensions"
+        raise Refusal(f"{text}; expected a frequency per pair of features, and all tokens rotated")
     # Features may be in another order afterwards.
     moved = maps[0].argmax(dim=1)
     is_order = torch.allclose(maps[0], torch.eye(width, dtype=maps.dtype)[moved], atol=_TOLERANCE)
