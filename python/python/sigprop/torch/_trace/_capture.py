@@ -292,7 +292,10 @@ def table_of(node: fx.Node) -> fx.Node | None:
 
 
 def _inline(graph_module: fx.GraphModule) -> None:
-    """Replaces regions of autocast and set_grad by their operations, and casts to low precision by casts to float32."""
+    """Replaces regions of autocast and set_grad by their operations, and casts to low precision by casts to float32.
+
+    Decompositions write dropout as an operation with two results. It becomes the plain one again.
+    """
     graph = graph_module.graph
     for node in list(graph.nodes):
         if node.op != "call_function" or not any(isinstance(arg, fx.Node) and _is_region(graph_module, arg) for arg in node.args):
