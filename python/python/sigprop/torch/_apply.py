@@ -14,7 +14,9 @@ from .._model import Model
 from .._commands import inspect
 from .._results import Inspection
 from .._table import Table
-from ._structure import described, initialiser, planned_for, uncompiled
+from ._structure import described, initialiser, planned_for
+from ._trace import Traced
+from ._wrappers import uncompiled
 
 
 class Applied(Table):
@@ -39,7 +41,7 @@ def apply_(
     generator: torch.Generator | None = None,
     strict: bool = True,
     dry_run: bool = False,
-    config: Model | None = None,
+    config: Model | Traced | None = None,
 ) -> Applied:
     """Initialises the parameters of a module in place, by a scheme or a plan.
 
@@ -50,7 +52,8 @@ def apply_(
         strict: Refuse, before anything is changed, a module with parameters that the plan does not know, a module
             that lacks parameters of the plan, and a plan with scales of residual connections that the module must apply itself.
         dry_run: Change nothing; `std` is then that of the present parameters.
-        config: The description of the module, as MODEL of `sigprop.predict` [default: `model.config`].
+        config: The description of the module, as MODEL of `sigprop.predict`, or the module as `trace` reads it
+            [default: `model.config`].
 
     Raises:
         ValueError: If `strict` or the command refuses the module or the scheme.
@@ -60,11 +63,11 @@ def apply_(
     init = initialiser(plan_or_scheme)
     module = uncompiled(model)
     if strict:
-        refuse(Applied(init.initialise(module, dry_run=True)))
+        _refuse(Applied(init.initialise(module, dry_run=True)))
     return Applied(init.initialise(module, generator=generator, dry_run=dry_run))
 
 
-def refuse(found: Applied) -> None:
+def _refuse(found: Applied) -> None:
     def listed(names: list[str]) -> str:
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 

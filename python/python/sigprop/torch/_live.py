@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,7 @@ from torch import Tensor, nn
 from .. import _commands
 from .._results import Prediction
 from .._table import Table
-from ._apply import Applied, refuse
-from ._build import whole_stack
-from ._network._node import Drawn
-from ._structure import uncompiled
+from ._apply import Applied, apply_
 from ._trace import trace
 
 
@@ -125,104 +122,10 @@ def init_(
         module: Any module that `trace` reads.
         args: The arguments of the module, to run it once.
         scheme: A scheme as `sigprop.schemes()` lists them.
-        generator: The generator of the random numbers [default: that of torch].
-        strict: Refuse, before anything is changed, a module with parameters that the stack does not have, and a scheme with
-            scales of residual connections that the module must apply itself.
-        dry_run: Change nothing; `std` is then that of the present parameters.
+        generator, strict, dry_run: As for `apply_`.
         tensors: Arguments of the module by name.
 
     Raises:
         ValueError: If stacks cannot describe the module, if the command refuses the scheme, or if `strict` refuses the module.
     """
-    traced = trace(module, *args, **tensors)
-    initialised = whole_stack(traced.stack, scheme, {})
-    drawn, before = dict(_distributions(initialised)), dict(_distributions(traced.stack))
-    for name in drawn:
-        if name.endswith(".gain"):
-            # Gains start at 1, times the factor of the scheme.
-            drawn[name] = {"constant": {"value": drawn[name]["constant"]["value"] / (before[name]["constant"]["value"] or 1.0)}}
-    reached = {weight.origin.parameter for weight in traced.weights.values() if weight.origin is not None}
-    parameters = dict(uncompiled(module).named_parameters())
-    report: dict[str, Any] = {
-        "drawn": [],
-        "unmatched": [name for name in parameters if name not in reached],
-        "missing": [],
-        "standardised": [],
-        "residual": [{"site": site} for site in _changed_sums(traced.stack, initialised)],
-    }
-    if strict:
-        refuse(Applied(report))
-    for name, weight in traced.weights.items():
-        if weight.origin is None or weight.origin.parameter not in parameters:
-            continue
-        parameter = parameters[weight.origin.parameter]
-        init = drawn.get(name, "zero")
-        if not dry_run:
-            _draw(parameter, weight.origin.axis, weight.origin.indices, init, generator)
-        std = float(_part(parameter, weight.origin.axis, weight.origin.indices).detach().float().std(correction=0))
-        report["drawn"].append((weight.origin.parameter, name, _std(init), std))
-    return Applied(report)
-
-
-def _distributions(part: Any, site: str = "") -> Iterator[tuple[str, Any]]:
-    """The distributions of all tensors of a part of a stack, and the gains of norms, by name."""
-    if isinstance(part, list):
-        for inner in part:
-            yield from _distributions(inner, site)
-    elif isinstance(part, dict):
-        if "init" in part and "name" in part:
-            yield part["name"], part["init"]
-        if "op" in part:
-            site = f"{site}.{part['name']}" if site else part["name"]
-        elif "body" in part and "source" in part:
-            site = ""
-        if "norm" in part and "gain" in part["norm"]:
-            yield f"{site}.gain", {"constant": {"value": part["norm"]["gain"]}}
-        for inner in part.values():
-            yield from _distributions(inner, site)
-
-
-def _changed_sums(before: Any, after: Any, site: str = "") -> list[str]:
-    """The sites of residual connections whose scales differ."""
-    if isinstance(before, list):
-        return [found for one, other in zip(before, after, strict=True) for found in _changed_sums(one, other, site)]
-    if not isinstance(before, dict):
-        return []
-    if "op" in before:
-        site = f"{site}.{before['name']}" if site else before["name"]
-    if "sum" in before:
-        scales = [[branch["scale"] for branch in part["sum"]["branches"]] for part in (before, after)]
-        if any(abs(one - other) > 1e-6 * abs(one) for one, other in zip(*scales, strict=True)):
-            return [site, *_changed_sums(before["sum"], after["sum"], site)]
-    return [found for name, inner in before.items() if name in after for found in _changed_sums(inner, after[name], site)]
-
-
-@torch.no_grad()
-def _draw(
-    parameter: Tensor, axis: int, indices: tuple[int, ...] | None, init: Any, generator: torch.Generator | None
-) -> None:
-    part = _part(parameter, axis, indices)
-    values = torch.empty_like(part)
-    Drawn(tuple(part.shape), init).into(values, generator)
-    if indices is None:
-        parameter.copy_(values)
-    else:
-        parameter.index_copy_(axis, torch.tensor(indices, device=parameter.device), values)
-
-
-def _part(parameter: Tensor, axis: int, indices: tuple[int, ...] | None) -> Tensor:
-    return parameter if indices is None else parameter.index_select(axis, torch.tensor(indices, device=parameter.device))
-
-
-def _std(init: Any) -> float:
-    """The standard deviation of the entries around zero of a distribution; of gains, their value."""
-    if init == "zero":
-        return 0.0
-    [(kind, of)] = init.items()
-    if kind == "uniform":
-        return float(of["bound"] / 3**0.5)
-    if kind == "truncated_normal":
-        cut = torch.tensor(of["cutoff"], dtype=torch.float64)
-        density = torch.exp(-(cut**2) / 2) / (2 * torch.pi) ** 0.5
-        return float(of["std"] * (1 - 2 * cut * density / torch.erf(cut / 2**0.5)).sqrt())
-    return float(of["value"] if kind == "constant" else of["std"])
+    return apply_(module, scheme, generator, strict, dry_run, trace(module, *args, **tensors))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .._structure import uncompiled
+from .._wrappers import uncompiled
 from ._capture import is_ids
 from ._components import Dropout, Tokens, Weight
 from ._structure import Structure
