@@ -16,6 +16,7 @@ from .._results import Inspection
 from .._table import Table
 from ._structure import described, initialiser, planned_for
 from ._trace import Traced
+from ._traced_plan import traced_plan
 from ._wrappers import uncompiled
 
 
@@ -59,7 +60,10 @@ def apply_(
         ValueError: If `strict` or the command refuses the module or the scheme.
     """
     if isinstance(plan_or_scheme, str):
-        plan_or_scheme = planned_for(model, config, plan_or_scheme).plan
+        if isinstance(config, Traced):
+            plan_or_scheme = traced_plan(config, plan_or_scheme)
+        else:
+            plan_or_scheme = planned_for(model, config, plan_or_scheme).plan
     init = initialiser(plan_or_scheme)
     module = uncompiled(model)
     if strict:

@@ -9,7 +9,7 @@ import tempfile
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -31,7 +31,7 @@ def plan(model: Model | Traced, scheme: str | None = None, head: bool = False) -
     >>> parameters[0]["name"], parameters[0]["parts"][0]["distribution"]
     ('wte.weight', 'normal')
     """
-    return planned(model, scheme, head).plan
+    return traced_plan(model, scheme) if isinstance(model, Traced) else planned(model, scheme, head).plan
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,14 @@ class Planned:
     tensors: frozenset[str]
 
 
-def planned(model: Model | Traced, scheme: str | None, head: bool) -> Planned:
+def planned(model: Model, scheme: str | None, head: bool) -> Planned:
     """Makes a plan, and lists the tensors whose gradients are predicted."""
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "plan.json")
-        flags: dict[str, Any] = {"scheme": scheme, "theory": "mean-field", "weights": True}
-        if isinstance(model, Traced):
-            flags |= {"stack": model.stack, "dump_stack": path}
-        else:
-            flags |= {"model": model, "head": "own" if head else None, "export": path}
-        prediction = predict(**flags)
+        own: Literal["own"] | None = "own" if head else None
+        prediction = predict(model, scheme=scheme, head=own, theory="mean-field", export=path, weights=True)
         with open(path) as file:
-            written = json.load(file)
-    made = traced_plan(model, written, scheme) if isinstance(model, Traced) else written
-    return Planned(made, frozenset(prediction.weights["tensor"].tolist()))
+            return Planned(json.load(file), frozenset(prediction.weights["tensor"].tolist()))
 
 
 def described(module: nn.Module, config: Model | None) -> Model:
@@ -70,10 +64,8 @@ def described(module: nn.Module, config: Model | None) -> Model:
     return model_text(config)
 
 
-def planned_for(module: nn.Module, config: Model | Traced | None, scheme: str | None = None) -> Planned:
+def planned_for(module: nn.Module, config: Model | None, scheme: str | None = None) -> Planned:
     """The plan of a module, with its head if it has one that is in the description."""
-    if isinstance(config, Traced):
-        return planned(config, scheme, head=False)
     text = described(module, config)
     getter = getattr(uncompiled(module), "get_output_embeddings", None)
     if getter is not None and getter() is not None:

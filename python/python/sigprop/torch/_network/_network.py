@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ._components import Term
 from ._node import Drawn, Group, Node, Part, Place, Run, Shape, add, variant
-from ._operations import Body, Sum
+from ._operations import Body
 
 # The input of one stream: ids (batch, tokens), ids and segments, or vectors (batch, tokens, features).
 Input = Union[Tensor, tuple[Tensor, Tensor]]
@@ -106,14 +106,6 @@ class Network(nn.Module):
     def tensors(self) -> dict[str, nn.Parameter]:
         """The parameters by their names in the stack."""
         return {name: self.get_parameter(path) for name, path in self._paths.items()}
-
-    def initialisations(self) -> dict[str, str | Part]:
-        """The distributions of the parameters, by their names in the stack: those of stacks, or {"constant": {"value": ...}}."""
-        return {name: drawn.init for name, drawn in self._drawn.items()}
-
-    def scales(self) -> dict[str, list[float]]:
-        """The factors on the branches of sums, by site."""
-        return {site: module.scales for site, module in self.sites().items() if isinstance(module, Sum)}
 
     def told_tensors(self) -> dict[str, nn.Parameter]:
         """The parameters whose gradients are predicted: all but biases of norms, gains that groups share, and relative positions."""

@@ -52,17 +52,17 @@ class Sum(Node):
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
         self._branches = [Body(self, branch["body"], place, shape) for branch in part["branches"]]
-        self.scales: list[float] = [branch["scale"] for branch in part["branches"]]
+        self._scales: list[float] = [branch["scale"] for branch in part["branches"]]
         self._learned = None
         if place.learns_scales and [bool(branch["body"]) for branch in part["branches"]] == [False, True]:
-            init = {"constant": {"value": self.scales[1]}}
+            init = {"constant": {"value": self._scales[1]}}
             self._learned = place.tensor({"name": f"{place.site}.scale", "init": init}, is_told=False)
         self._drop_rates = [branch["drop_rate"] for branch in part["branches"]]
         self.shape = self._branches[0].shape
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         total = x.new_zeros(())
-        scales: list[float | Tensor] = [*self.scales]
+        scales: list[float | Tensor] = [*self._scales]
         if self._learned is not None:
             scales[1] = run[self._learned]
         for branch, scale, rate in zip(self._branches, scales, self._drop_rates, strict=True):

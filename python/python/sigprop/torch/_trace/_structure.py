@@ -206,6 +206,8 @@ class _Builder:
         base = self._graph.dominator(component)
         if isinstance(component, Sum):
             terms = [(self._graph.chain(base, part), scale) for part, scale in self._terms(component, base, 1.0)]
+            # Stacks have the skip connection first.
+            terms.sort(key=lambda term: bool(term[0]))
             self._refuse_shared(component, base, [chain for chain, _ in terms])
             return {"sum": {"branches": [self._branch(chain, scale, site, number) for number, (chain, scale) in enumerate(terms)]}}
         if isinstance(component, Product):

@@ -122,7 +122,7 @@ def network(found: Structure, stack: Part, values: Mapping[str, Tensor], dtype: 
         if branch is None:
             cast(Any, module)._factor *= gains
         else:
-            cast(Any, module).scales[branch] *= gains
+            cast(Any, module)._scales[branch] *= gains
     return built
 
 
