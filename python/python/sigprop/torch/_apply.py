@@ -87,17 +87,28 @@ def _refuse(found: Applied) -> None:
         )
 
 
-def audit(model: nn.Module, config: Model | None = None, scheme: str | None = None) -> Inspection:
+def audit(model: nn.Module, config: Model | Traced | None = None, scheme: str | None = None) -> Inspection:
     """Runs `sigprop.inspect` on the present parameters of a module.
+
+    Args:
+        config: The description of the module, as MODEL of `sigprop.predict`, or the module as `trace` reads it
+            [default: `model.config`]. Tensors of a traced module have their names in the stack. Without a scheme, they are compared
+            with independent entries of the sizes that they had when the module was traced.
 
     Raises:
         ValueError: If the command refuses them.
     """
     from safetensors.torch import save_file
 
-    # Tied parameters occur once, because a file cannot have two names for one tensor.
-    held = {name: parameter.detach().cpu().contiguous() for name, parameter in uncompiled(model).named_parameters()}
+    module = uncompiled(model)
+    if isinstance(config, Traced):
+        flags: dict[str, Any] = {"stack": config.stack}
+        held = config.values(module)
+    else:
+        # Tied parameters occur once, because a file cannot have two names for one tensor.
+        held = {name: parameter.detach().cpu().contiguous() for name, parameter in module.named_parameters()}
+        flags = {"config": described(model, config)}
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "model.safetensors")
         save_file(held, path)
-        return inspect(path, config=described(model, config), scheme=scheme)
+        return inspect(path, scheme=scheme, **flags)

@@ -13,7 +13,7 @@ from .. import _commands
 from .._results import Prediction
 from .._table import Table
 from ._apply import Applied, apply_
-from ._trace import trace
+from ._trace import Traced, trace
 
 
 def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
@@ -25,6 +25,9 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     ['embeddings', '0', '1', '2']
     >>> round(float(predict(module, torch.randn(32, 64), scheme="xavier")["variance"][1]), 2)
     1.0
+
+    If the module returns the cross-entropy of its logits, because it was given targets, then gradients are those of this loss
+    (`head="own"`, `loss="cross-entropy"`).
 
     Args:
         module: Any module that `trace` reads.
@@ -40,19 +43,19 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
     """
-    stack, others = _read(module, args, seq_len, flags)
-    return _commands.predict(**{"stack": stack, **others})
+    traced, others = _read(module, args, flags)
+    if traced.has_loss:
+        others = {"head": "own", "loss": "cross-entropy", **others}
+    return _commands.predict(**{"stack": traced.at_length(seq_len), **others})
 
 
-def _read(
-    module: nn.Module, args: tuple[Any, ...], seq_len: int | None, flags: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The stack of a module, and the flags of the command among the flags. Warns of the notes of the trace."""
+def _read(module: nn.Module, args: tuple[Any, ...], flags: dict[str, Any]) -> tuple[Traced, dict[str, Any]]:
+    """The trace of a module, and the flags of the command among the flags. Warns of the notes of the trace."""
     given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
     traced = trace(module, *args, **given)
     for note in traced.notes:
         warnings.warn(note, stacklevel=3)
-    return traced.at_length(seq_len), {name: value for name, value in flags.items() if name not in given}
+    return traced, {name: value for name, value in flags.items() if name not in given}
 
 
 class Comparison(Table):
@@ -98,7 +101,8 @@ def compare(module: nn.Module, *args: Any, schemes: Sequence[str], seq_len: int 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses a scheme or the flags.
     """
-    stack, others = _read(module, args, seq_len, flags)
+    traced, others = _read(module, args, flags)
+    stack = traced.at_length(seq_len)
     return Comparison({scheme: _commands.predict(**{"stack": stack, "scheme": scheme, **others}) for scheme in schemes})
 
 

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from ._capture import capture
 from ._components import Attention, Refusal
 from ._graph import Unplaced
+from ._loss import loss_of, until
 from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
 from ._structure import Structure, structure
@@ -40,7 +41,8 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     'other'
 
     The stack has the standard deviations of the parameters that the module holds. It starts where ids or vectors come in, and
-    ends with the output, or before the last map if that is a head (more outputs than inputs). Long sequences of ids are cut.
+    ends with the output, or before the last map if that is a head: a map with more outputs than inputs, or to the logits of a
+    cross-entropy that the module returns for targets. Long sequences of ids are cut.
     The module, which may be compiled and on any device, does not change.
 
     Raises:
@@ -49,12 +51,15 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     name = type(module).__name__
     try:
         captured = capture(module, args, kwargs)
+        loss = loss_of(captured)
+        if loss is not None:
+            until(captured, loss.logits)
         found = read(captured)
         if found.refusals or found.end is None:
             nothing = Refused("", "", "an output without a signal; expected one that depends on the inputs")
             raise TraceError(found.refusals or [nothing])
-        checked = structure(found.end, name, found.sequences, exact=True)
-        made = structure(found.end, name, found.sequences)
+        checked = structure(found.end, name, found.sequences, loss is not None, exact=True)
+        made = structure(found.end, name, found.sequences, loss is not None)
     except Unplaced as refusal:
         raise TraceError([Refused(refusal.component.path, refusal.component.code, str(refusal))]) from None
     except Refusal as refusal:
@@ -70,14 +75,14 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     cut = {traced: whole for traced, whole in lengths.items() if traced < whole}
     if cut and any(isinstance(component, Attention) for component in made.sites.values()):
         [traced, whole], *_ = cut.items()
-        holds = holds_at_length(module, args, kwargs, checked)
+        holds = holds_at_length(module, args, kwargs, checked, has_targets=loss is not None)
         if holds is False:
             text = f"another function at {whole} tokens than at {traced}, such as attention with a longer window"
             raise TraceError([Refused("", "", f"{text}; expected one function, or a call with at most {traced} tokens")])
         if holds is None or whole > LONGEST:
             known = traced if holds is None else LONGEST
             notes.append(f"read at {known} of {whole} tokens: a window of attention that is longer is not seen")
-    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, notes, found, made, lengths)
+    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, notes, loss is not None, found, made, lengths)
 
 
 def _notes(found: Read, made: Structure) -> list[str]:

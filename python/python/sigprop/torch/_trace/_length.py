@@ -23,21 +23,26 @@ _TOLERANCE = 1e-3
 
 
 @torch.no_grad()
-def holds_at_length(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Structure) -> bool | None:
+def holds_at_length(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Structure, has_targets: bool
+) -> bool | None:
     """True if the stack is the function of the module at the length of the given ids, as windows of attention decide.
 
     None if that is not known: for several inputs, with dropout, for outputs after the stream, on other devices.
 
     Args:
         found: With fixed positions as tables.
+        has_targets: One of the inputs is the targets of a loss.
     """
     module = uncompiled(module)
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     is_plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in module.parameters())
     has_dropout = module.training and any(isinstance(component, Dropout) for component in found.sites.values())
-    if len(tensors) != 1 or not is_ids(tensors[0]) or not is_plain or has_dropout or not isinstance(found.sources[0], Tokens):
+    is_one = len(tensors) == 1 + has_targets and all(is_ids(each) for each in tensors)
+    if not is_one or not is_plain or has_dropout or not isinstance(found.sources[0], Tokens):
         return None
     ids = tensors[0][:1, :LONGEST]
+    # Logits do not depend on targets.
     args, given = pytree.tree_map_only(Tensor, lambda _: ids, (args, dict(kwargs)))
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)

@@ -43,6 +43,8 @@ class Traced:
     weights: dict[str, Weight]
     # Facts about the module that limit predictions.
     notes: list[str]
+    # True if the module returned the cross-entropy of its logits, for targets.
+    has_loss: bool
     _read: Read = field(repr=False)
     _structure: Structure = field(repr=False)
     # The lengths of the given sequences of ids, by the lengths in the stack.
@@ -110,6 +112,24 @@ class Traced:
         """The places in parameters of the tensors whose gradients are predicted, by name in the stack."""
         told = Network(self.stack).told_tensors()
         return {name: weight.origin for name, weight in self.weights.items() if weight.origin is not None and name in told}
+
+    def values(self, module: nn.Module) -> dict[str, Tensor]:
+        """The tensors of the stack that a module holds, on the CPU, by their names in the stack."""
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        found: dict[str, Tensor] = {}
+        for name, tensor in Network(self.stack).tensors().items():
+            weight = self.weights.get(name)
+            if weight is None:
+                # Norms without gains and biases.
+                value = torch.ones_like(tensor) if name.endswith(".gain") else torch.zeros_like(tensor)
+            elif weight.origin is None:
+                value = weight.value
+            else:
+                part = weight.origin.within(parameters[weight.origin.parameter])
+                # Outputs come before inputs, and experts before outputs.
+                value = part.movedim(weight.origin.axis, 1 if weight.value.dim() == 3 else 0)
+            found[name] = value.detach().cpu().reshape(tensor.shape).contiguous()
+        return found
 
     def places(self, module: nn.Module) -> dict[str, ModulePlace]:
         """The inputs and outputs of the module that are sites of the streams, by site."""
