@@ -10,10 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from .. import _commands
-from .._results import Prediction
+from .._results import Inspection, Prediction
 from .._table import Table
-from ._apply import Applied, apply_
+from ._apply import Applied, apply_, audit
 from ._trace import Traced, trace
+
+
+# Findings about weights that are no initialisation, and the caveats of predictions that take them for one.
+_NO_INITIALISATION = frozenset(("not-finite", "copies", "deviation", "tails"))
+_OF_WEIGHTS = frozenset(("dependent_weights", "heavy_tails", "mean_of_weights", "uneven_gains", "uneven_rows"))
 
 
 def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
@@ -38,7 +43,8 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
             describe a network are refused.
 
     Warns:
-        UserWarning: For every note of the trace, such as weights that are equal to others.
+        UserWarning: For every note of the trace, and for every finding of `audit` that the weights are not an initialisation:
+            copies, means, gains that differ, heavy tails. The caveats of the prediction say where it is wrong for this reason.
 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
@@ -46,7 +52,26 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     traced, others = _read(module, args, flags)
     if traced.has_loss:
         others = {"head": "own", "loss": "cross-entropy", **others}
-    return _commands.predict(**{"stack": traced.at_length(seq_len), **others})
+    flags = {"stack": traced.at_length(seq_len), **others}
+    if others.get("scheme") is not None:
+        return _commands.predict(**flags)
+    weights = audit(module, traced)
+    for text in weight_findings(weights):
+        warnings.warn(text, stacklevel=2)
+    return _with_caveats(_commands.predict(**flags), weights)
+
+
+def weight_findings(weights: Inspection) -> list[str]:
+    """The findings that weights are no initialisation, for which predictions take them."""
+    return [finding["text"] for finding in weights.findings if finding["problem"] in _NO_INITIALISATION]
+
+
+def _with_caveats(prediction: Prediction, weights: Inspection) -> Prediction:
+    """The prediction with the caveats that follow from the weights of the module."""
+    document, of_weights = prediction.to_dict(), weights.prediction
+    known = {caveat["kind"] for caveat in document["caveats"]}
+    found = [] if of_weights is None else [caveat for caveat in of_weights.caveats if caveat["kind"] in _OF_WEIGHTS - known]
+    return Prediction({**document, "caveats": [*found, *document["caveats"]]}, prediction.svg, prediction._given)
 
 
 def _read(module: nn.Module, args: tuple[Any, ...], flags: dict[str, Any]) -> tuple[Traced, dict[str, Any]]:

@@ -147,7 +147,7 @@ class Structure:
         taps = {site: Tap(module.get_submodule(place.path), place.is_input, place.number) for site, place in places.items()}
         parameters = dict(module.named_parameters(remove_duplicate=False))
         pieces = []
-        for name, origin in traced.told().items():
+        for name, origin in traced.gradient_origins().items():
             is_position = name in traced.roles and traced.roles[name].name == "positions"
             indices = None if is_position else origin.indices
             pieces.append(Piece(name, parameters[origin.parameter], origin.axis, indices, is_position))

@@ -91,15 +91,7 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
 
 
 def _notes(found: Read, made: Structure) -> list[str]:
-    notes = [*found.notes, *made.parts.notes]
-    # Biases that are equal have no effect to speak of.
-    copied = [pair for pair in found.copied if found.captured.state[pair[0]].dim() > 1]
-    if copied:
-        first, copy = copied[0]
-        notes.append(
-            f"{len(copied)} weights have the values of others ({copy} those of {first}), as if layers were copies: predictions "
-            "take them as independent, with signals too small and gradients too large. Initialise each layer separately."
-        )
+    notes = list(found.notes)
     shared = [name for name, count in Counter(made.parts.maps).items() if count > 1]
     if shared:
         notes.append(f"{', '.join(shared[:3])}: maps at several sites have one weight; predictions take them as independent")

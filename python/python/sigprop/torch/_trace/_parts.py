@@ -19,6 +19,7 @@ from ._components import (
     Positions,
     Prepend,
     Product,
+    Refusal,
     Rotary,
     Scale,
     Shift,
@@ -46,7 +47,6 @@ class Parts:
     gains_of: dict[tuple[str, int | None], Tensor] = field(default_factory=dict)
     # The names of the weights of maps, with one entry per site.
     maps: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     _initialised: dict[str, str | Part] = field(default_factory=dict)
 
     def component(self, component: Component, site: str, role: str, block: int | None) -> Part:
@@ -122,7 +122,9 @@ class Parts:
         if self.is_exact:
             return "zero"
         if weight.name not in self._initialised:
-            self._initialised[weight.name] = initialisation(weight.value, weight.name, self.notes)
+            if not bool(weight.value.isfinite().all()):
+                raise Refusal(f"{weight.name} has entries that are not finite; expected an initialised module")
+            self._initialised[weight.name] = initialisation(weight.value)
         return self._initialised[weight.name]
 
 

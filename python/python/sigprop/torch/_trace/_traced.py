@@ -85,7 +85,7 @@ class Traced:
         for site, signal in run.signals.items():
             gradient = run.gradients.get(site)
             found[site] = moments_of(sums_of(signal).tolist(), None if gradient is None else sums_of(gradient).tolist())
-        for name, origin in self.told().items():
+        for name, origin in self.gradient_origins().items():
             weight = state[origin.parameter].grad
             if weight is not None:
                 # Per sequence, as predictions are.
@@ -108,7 +108,7 @@ class Traced:
         """The inputs of the captured graph."""
         return [value for value in self._read.captured.inputs.values() if isinstance(value, Tensor)]
 
-    def told(self) -> dict[str, Origin]:
+    def gradient_origins(self) -> dict[str, Origin]:
         """The places in parameters of the tensors whose gradients are predicted, by name in the stack."""
         told = Network(self.stack).told_tensors()
         return {name: weight.origin for name, weight in self.weights.items() if weight.origin is not None and name in told}
