@@ -11,9 +11,9 @@ use std::{
 };
 
 use crate::{
-    Caveat, Prediction, Sites,
+    Caveat, Prediction, Sites, Theory,
     architecture::Architecture,
-    assemble::{Input, Run, assemble},
+    assemble::{Input, Run, assemble, initialise},
     cost::Cost,
     head::{Loss, predict_loss},
     huggingface::{Names, Version},
@@ -24,7 +24,7 @@ use crate::{
     numerals::short,
     predict,
     report::{InspectionDocument, PredictionDocument, inspection_json, inspection_rows, inspection_table},
-    stack_file::stack_json,
+    stack_file::{read_stack, stack_json},
     verdict::{Shape, Verdict},
 };
 use anyhow::{Context, bail};
@@ -90,6 +90,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MODEL")]
     config: Option<String>,
 
+    /// Stack file of the network, in place of --config. Tensors have the names of the stack, gains and biases of norms
+    /// those of their sites: `blocks.0.ffn.norm.gain`. They are compared with the distributions of the file, or with
+    /// --scheme by the roles of its maps.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "names", "tower", "family", "explain_import"])]
+    stack: Option<PathBuf>,
+
     #[command(flatten)]
     source: ConfigArguments,
 
@@ -115,7 +121,8 @@ pub(crate) struct Arguments {
 
 /// The network that the checkpoint should be.
 struct Expected {
-    architecture: Architecture,
+    /// `None` for a stack file.
+    architecture: Option<Architecture>,
     names: Names,
     scheme: String,
     /// The network with weights initialised by the scheme.
@@ -163,10 +170,11 @@ impl Arguments {
         let subject = Subject::open(&self.checkpoint, self.config.as_deref())?;
         let mut reference = self.reference(subject.adapter.is_some())?;
         if let Reference::Network(expected) = &mut reference {
-            let (names, architecture) = (&expected.names, &expected.architecture);
             let parameters = parameters(&expected.stack)?;
-            expected.names =
-                of_checkpoint(names, self.names.as_deref(), &subject.checkpoint, architecture, &parameters)?;
+            if let Some(architecture) = &expected.architecture {
+                let (names, own) = (&expected.names, self.names.as_deref());
+                expected.names = of_checkpoint(names, own, &subject.checkpoint, architecture, &parameters)?;
+            }
         }
         let held = match (&reference, &subject.adapter) {
             (Reference::Network(expected), _) => Some(expected.names.held(&parameters(&expected.stack)?)),
@@ -192,8 +200,11 @@ impl Arguments {
     }
 
     /// Returns the description of the network: the value of --config, else the config.json next to the checkpoint;
-    /// `None` without either.
+    /// `None` without either, and for a stack file.
     fn model(&self) -> Option<String> {
+        if self.stack.is_some() {
+            return None;
+        }
         let beside = || {
             let folder =
                 if self.checkpoint.is_dir() { Some(self.checkpoint.as_path()) } else { self.checkpoint.parent() };
@@ -219,7 +230,22 @@ impl Arguments {
             Some(text) if text.starts_with("hf@") => text.to_owned(),
             Some(_) | None => scheme.to_string(),
         };
-        Ok(Expected { architecture, names, scheme, stack: assembled.stack, model, caveats })
+        Ok(Expected { architecture: Some(architecture), names, scheme, stack: assembled.stack, model, caveats })
+    }
+
+    /// Returns the network of a stack file.
+    fn expected_of_stack(&self, path: &Path) -> anyhow::Result<Expected> {
+        let model = read_stack(path)?;
+        let mut stack = model.clone();
+        let names = Names::own(&Architecture::default());
+        let Some(flag) = self.scheme.given() else {
+            let scheme = "of the stack file".to_owned();
+            return Ok(Expected { architecture: None, names, scheme, stack, model, caveats: Vec::new() });
+        };
+        let scheme = self.scheme.for_stack(flag, &stack)?;
+        let mut caveats = initialise(&mut stack, &scheme, Theory::default())?;
+        caveats.extend(foreign_scales(&model, &stack, &scheme.label()));
+        Ok(Expected { architecture: None, names, scheme: scheme.to_string(), stack, model, caveats })
     }
 
     fn compared<'a>(
@@ -253,7 +279,10 @@ impl Arguments {
     /// Returns the known schemes, the nearest first. Releases of the library that draw the same weights are listed
     /// once.
     fn closest(&self, expected: &Expected, inspection: &Inspection) -> anyhow::Result<Vec<Resemblance>> {
-        let Expected { architecture, names, scheme, .. } = expected;
+        let Expected { architecture: Some(architecture), names, scheme, .. } = expected else {
+            // Schemes other than the given one are for architectures.
+            return Ok(Vec::new());
+        };
         let mut candidates = vec![Candidate::of(scheme, &names.held(&parameters(&expected.stack)?))];
         if let Some(model) = self.model() {
             for release in Version::WORDS.iter().rev() {
@@ -314,7 +343,7 @@ fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) 
         None => None,
     };
     let verdict = Verdict::in_format(&prediction, Shape::of(&stack), loss.as_ref(), inspection.format());
-    let cost = Cost::of(&stack, Some(&expected.architecture))?.with_names(&stack, &expected.names)?;
+    let cost = Cost::of(&stack, expected.architecture.as_ref())?.with_names(&stack, &expected.names)?;
     Ok(Measured { stack, prediction, loss, omissions, verdict, cost })
 }
 

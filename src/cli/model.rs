@@ -192,7 +192,7 @@ impl SchemeArguments {
     }
 
     /// Returns the scheme that initialises a stack file anew.
-    fn for_stack(&self, flag: &str, stack: &Stack) -> anyhow::Result<Scheme> {
+    pub(crate) fn for_stack(&self, flag: &str, stack: &Stack) -> anyhow::Result<Scheme> {
         if stack.roles.is_empty() {
             bail!(
                 "{flag}: expected a stack file with the key \"roles\", got one without; leave the flag out for the \

@@ -79,6 +79,8 @@ def _pieces(parameter, planned):
     """Every part of a parameter: what it is, and the indices along the axis that it has."""
     parts = planned["parts"]
     size = parameter.shape[planned["axis"]] if parameter.dim() else 1
+    if any("indices" in part for part in parts):
+        return [(part, part.get("indices", range(size))) for part in parts]
     if len(parts) == 1:
         return [(parts[0], range(size))]
     if sum(part["size"] for part in parts) != size:

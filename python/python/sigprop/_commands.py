@@ -1039,6 +1039,7 @@ def inspect(
     checkpoint: Path,
     *,
     config: Model | None = None,
+    stack: Path | None = None,
     tower: Literal["text", "vision"] | None = None,
     as_: str | None = None,
     names: Path | None = None,
@@ -1078,6 +1079,9 @@ def inspect(
             of `sigprop predict` [default: config.json next to the checkpoint, if there is one; else
             tensors are only measured]. For an adapter, the config.json in the folder of its base
             model, to whose weights it is added
+        stack: Stack file of the network, in place of --config. Tensors have the names of the stack,
+            gains and biases of norms those of their sites: `blocks.0.ffn.norm.gain`. They are
+            compared with the distributions of the file, or with --scheme by the roles of its maps
         tower: Half of a text-and-image model to read
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are the family's

@@ -175,7 +175,8 @@ def _measure(code: Code, draws: int, outcome: Outcome) -> None:
     start = time.perf_counter()
     try:
         traced = trace(module, *args, **kwargs)
-        outcome.notes = list(traced.notes)
+        copies = [found["text"] for found in sigprop.torch.audit(module, traced).findings if found["problem"] == "copies"]
+        outcome.notes = [*traced.notes, *copies]
         outcome.status = "unpredicted"
         prediction = _predicted(traced.stack)
     finally:

@@ -35,6 +35,9 @@ impl Arguments {
                 )),
             };
         }
+        if let Some(path) = &self.stack {
+            return Ok(Reference::Network(Box::new(self.expected_of_stack(path)?)));
+        }
         let Some(model) = self.model() else {
             return match needing {
                 Some(flag) => bail!(
@@ -62,6 +65,7 @@ impl Arguments {
         let flag = |file: &Option<PathBuf>, name: &str| file.as_ref().map(|_| name.to_owned());
         let scheme = self.scheme.given().map(str::to_owned);
         let files = flag(&self.names, "--names").or(flag(&self.dump_stack, "--dump-stack"));
+        let files = files.or(flag(&self.stack, "--stack"));
         scheme.or(files).or(self.gate.needing_network(is_adapter))
     }
 }

@@ -105,6 +105,31 @@ fn plain_networks_travel_too() {
     assert_is(&inspected(&folder, &["--config", &model, "--scheme", "bert"]), "bert");
 }
 
+/// A checkpoint with the names of a stack file is compared with the distributions of the file, and means are reported.
+#[test]
+fn a_stack_file_is_a_network_to_compare_with() {
+    let folder = folder();
+    let [stack, target] = ["stack.json", "model.safetensors"].map(|name| path(&folder, name));
+    stdout(&small("predict", &["--dump-stack", &stack, "--export", &target, "-q"]));
+    let report = inspected(&folder, &["--stack", &stack]);
+    assert!(tensors(&report).iter().all(|tensor| tensor["deviates"] == false), "{report}");
+    assert_eq!((&report["findings"], &report["unknown"], &report["missing"]), (&value!([]), &value!([]), &value!([])));
+    let name = "blocks.1.ffn.in.weight";
+    rewritten(&folder, Dtype::F32, |tensor, entries| {
+        if tensor == name {
+            entries.iter_mut().for_each(|entry| *entry += 0.3);
+        }
+    });
+    let report = inspected(&folder, &["--stack", &stack]);
+    let findings = report["findings"].as_array().expect("a list");
+    assert!(findings.iter().any(|found| found["problem"] == "deviation"), "{report}");
+    let caveats = report["prediction"]["caveats"].as_array().expect("a list");
+    assert!(caveats.iter().any(|caveat| caveat["kind"] == "mean_of_weights" && caveat["site"] == name), "{report}");
+    let folder = folder.path().to_str().expect("the path is text");
+    let output = run(&["inspect", folder, "--stack", &stack, "--scheme", "xavier"]);
+    assert!(refused(&output).contains("\"roles\""), "{}", stderr(&output));
+}
+
 #[test]
 fn the_same_seed_exports_the_same_bytes_in_the_shapes_of_the_library() {
     let bytes = |folder: &TempDir| fs::read(path(folder, "model.safetensors")).expect("readable");

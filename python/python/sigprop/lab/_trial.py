@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import Prediction, predict
-from ..torch import Network, build
+from ..torch import Network, Traced, build
 from ._tasks import CLASSES, Classes, Continuation, NextByte, Task
 
 # The measurements of a step at one site of the stream.
@@ -24,7 +24,7 @@ class Trial:
     """A network to be trained."""
 
     name: str
-    # Arguments of `sigprop.predict`.
+    # Arguments of `sigprop.predict`. The model may be a traced module with a head.
     flags: Mapping[str, Any]
     steps: int = 100
     lr: float = 1e-3
@@ -37,6 +37,8 @@ class Trial:
     def whole(self) -> dict[str, Any]:
         """The arguments with the head of the task."""
         model = self.flags.get("model")
+        if isinstance(model, Traced):
+            return {"head": "own", **self.flags, "model": None, "stack": model.at_length()}
         task: dict[str, Any] = {"vocab": 256, "causal": True}
         if model == "mlp":
             task = {"vocab": CLASSES}
@@ -46,6 +48,12 @@ class Trial:
 
     def task(self) -> Task:
         model = self.flags.get("model")
+        if isinstance(model, Traced):
+            *encoders, last = model.at_length()["streams"]
+            if "gaussian" in last["source"]:
+                return Classes.of(last["source"]["gaussian"]["width"])
+            text = NextByte.of(last["seq_len"])
+            return Continuation(text) if encoders else text
         if model == "mlp":
             return Classes.of(self.flags["width"])
         if isinstance(model, Mapping):

@@ -17,7 +17,8 @@ from ._apply import Applied, apply_, audit
 from ._build import build
 from ._live import Comparison, compare, init_, predict
 from ._network import Network
-from ._probe import Observed, Probe, probe
+from ._observed import Observed
+from ._probe import Probe, probe
 from ._structure import plan
 from ._trace import TraceError, Traced, trace
 

@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from ..__main__ import main as run
+from ._apply import audit
+from ._live import weight_findings
 from ._trace import TraceError, trace
 
 
@@ -40,7 +42,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except TraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    for note in traced.notes:
+    has_scheme = any(flag.partition("=")[0] == "--scheme" for flag in arguments.flags)
+    for note in [*traced.notes, *([] if has_scheme else weight_findings(audit(module, traced)))]:
         print(f"note: {note}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "stack.json")

@@ -14,7 +14,10 @@ from .._model import Model
 from .._commands import inspect
 from .._results import Inspection
 from .._table import Table
-from ._structure import described, initialiser, planned_for, uncompiled
+from ._structure import described, initialiser, planned_for
+from ._trace import Traced
+from ._traced_plan import traced_plan
+from ._wrappers import uncompiled
 
 
 class Applied(Table):
@@ -39,7 +42,7 @@ def apply_(
     generator: torch.Generator | None = None,
     strict: bool = True,
     dry_run: bool = False,
-    config: Model | None = None,
+    config: Model | Traced | None = None,
 ) -> Applied:
     """Initialises the parameters of a module in place, by a scheme or a plan.
 
@@ -50,21 +53,25 @@ def apply_(
         strict: Refuse, before anything is changed, a module with parameters that the plan does not know, a module
             that lacks parameters of the plan, and a plan with scales of residual connections that the module must apply itself.
         dry_run: Change nothing; `std` is then that of the present parameters.
-        config: The description of the module, as MODEL of `sigprop.predict` [default: `model.config`].
+        config: The description of the module, as MODEL of `sigprop.predict`, or the module as `trace` reads it
+            [default: `model.config`].
 
     Raises:
         ValueError: If `strict` or the command refuses the module or the scheme.
     """
     if isinstance(plan_or_scheme, str):
-        plan_or_scheme = planned_for(model, config, plan_or_scheme).plan
+        if isinstance(config, Traced):
+            plan_or_scheme = traced_plan(config, plan_or_scheme)
+        else:
+            plan_or_scheme = planned_for(model, config, plan_or_scheme).plan
     init = initialiser(plan_or_scheme)
     module = uncompiled(model)
     if strict:
-        refuse(Applied(init.initialise(module, dry_run=True)))
+        _refuse(Applied(init.initialise(module, dry_run=True)))
     return Applied(init.initialise(module, generator=generator, dry_run=dry_run))
 
 
-def refuse(found: Applied) -> None:
+def _refuse(found: Applied) -> None:
     def listed(names: list[str]) -> str:
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -80,17 +87,28 @@ def refuse(found: Applied) -> None:
         )
 
 
-def audit(model: nn.Module, config: Model | None = None, scheme: str | None = None) -> Inspection:
+def audit(model: nn.Module, config: Model | Traced | None = None, scheme: str | None = None) -> Inspection:
     """Runs `sigprop.inspect` on the present parameters of a module.
+
+    Args:
+        config: The description of the module, as MODEL of `sigprop.predict`, or the module as `trace` reads it
+            [default: `model.config`]. Tensors of a traced module have their names in the stack. Without a scheme, they are compared
+            with independent entries of the sizes that they had when the module was traced.
 
     Raises:
         ValueError: If the command refuses them.
     """
     from safetensors.torch import save_file
 
-    # Tied parameters occur once, because a file cannot have two names for one tensor.
-    held = {name: parameter.detach().cpu().contiguous() for name, parameter in uncompiled(model).named_parameters()}
+    module = uncompiled(model)
+    if isinstance(config, Traced):
+        flags: dict[str, Any] = {"stack": config.stack}
+        held = config.values(module)
+    else:
+        # Tied parameters occur once, because a file cannot have two names for one tensor.
+        held = {name: parameter.detach().cpu().contiguous() for name, parameter in module.named_parameters()}
+        flags = {"config": described(model, config)}
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "model.safetensors")
         save_file(held, path)
-        return inspect(path, config=described(model, config), scheme=scheme)
+        return inspect(path, scheme=scheme, **flags)

@@ -14,10 +14,11 @@ import torch
 from .._model import Model
 from .._commands import predict
 from ._network import Network
+from ._trace import Traced
 
 
 def build(
-    model: Model | None = None,
+    model: Model | Traced | None = None,
     scheme: str | None = None,
     generator: torch.Generator | None = None,
     learn_scales: bool = False,
@@ -34,7 +35,7 @@ def build(
     `sigprop.torch.probe(network, network.sample(batch=4))` measures it.
 
     Args:
-        model: As for `sigprop.predict`, or the stack that `dump_stack` writes, as a dict.
+        model: As for `sigprop.predict`, or the stack that `dump_stack` writes, as a dict, or a module as `trace` reads it.
         scheme: As for `sigprop.predict`.
         generator: The generator of the parameters, which are on its device [default: that of torch].
         learn_scales: Make the factor on every residual branch a scalar parameter `<site>.scale`, as in ReZero and SkipInit.
@@ -50,10 +51,12 @@ def build(
     return network
 
 
-def whole_stack(model: Model | None, scheme: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+def whole_stack(model: Model | Traced | None, scheme: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The whole stack of a model or of another stack, with every number resolved and checked."""
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "stack.json")
+        if isinstance(model, Traced):
+            model = model.at_length()
         if isinstance(model, Mapping) and "streams" in model:
             model, flags = None, {**flags, "stack": model}
         predict(model, scheme=scheme, dump_stack=path, theory="mean-field", **flags)

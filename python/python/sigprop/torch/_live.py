@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import _commands
-from .._results import Prediction
+from .._results import Inspection, Prediction
 from .._table import Table
-from ._apply import Applied, refuse
-from ._build import whole_stack
-from ._network._node import Drawn
-from ._structure import uncompiled
-from ._trace import trace
+from ._apply import Applied, apply_, audit
+from ._wrappers import uncompiled
+from ._trace import Traced, trace
+
+
+# Findings about weights that are no initialisation, and the caveats of predictions that take them for one.
+_NO_INITIALISATION = frozenset(("not-finite", "copies", "deviation", "tails"))
+_OF_WEIGHTS = frozenset(("dependent_weights", "heavy_tails", "mean_of_weights", "uneven_gains", "uneven_rows"))
 
 
 def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
@@ -29,6 +32,9 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     >>> round(float(predict(module, torch.randn(32, 64), scheme="xavier")["variance"][1]), 2)
     1.0
 
+    If the module returns the cross-entropy of its logits, because it was given targets, then gradients are those of this loss
+    (`head="own"`, `loss="cross-entropy"`).
+
     Args:
         module: Any module that `trace` reads.
         args: The arguments of the module.
@@ -38,24 +44,44 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
             describe a network are refused.
 
     Warns:
-        UserWarning: For every note of the trace, such as weights that are equal to others.
+        UserWarning: For every note of the trace, and for every finding of `audit` that the weights are not an initialisation:
+            copies, means, gains that differ, heavy tails. The caveats of the prediction say where it is wrong for this reason.
 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
     """
-    stack, others = _read(module, args, seq_len, flags)
-    return _commands.predict(**{"stack": stack, **others})
+    traced, others = _read(module, args, flags)
+    if traced.has_loss:
+        others = {"head": "own", "loss": "cross-entropy", **others}
+    flags = {"stack": traced.at_length(seq_len), **others}
+    if others.get("scheme") is not None:
+        return _commands.predict(**flags)
+    weights = audit(module, traced)
+    for text in weight_findings(weights):
+        warnings.warn(text, stacklevel=2)
+    return _with_caveats(_commands.predict(**flags), weights)
 
 
-def _read(
-    module: nn.Module, args: tuple[Any, ...], seq_len: int | None, flags: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The stack of a module, and the flags of the command among the flags. Warns of the notes of the trace."""
+def weight_findings(weights: Inspection) -> list[str]:
+    """The findings that weights are no initialisation, for which predictions take them."""
+    return [finding["text"] for finding in weights.findings if finding["problem"] in _NO_INITIALISATION]
+
+
+def _with_caveats(prediction: Prediction, weights: Inspection) -> Prediction:
+    """The prediction with the caveats that follow from the weights of the module."""
+    document, of_weights = prediction.to_dict(), weights.prediction
+    known = {caveat["kind"] for caveat in document["caveats"]}
+    found = [] if of_weights is None else [caveat for caveat in of_weights.caveats if caveat["kind"] in _OF_WEIGHTS - known]
+    return Prediction({**document, "caveats": [*found, *document["caveats"]]}, prediction.svg, prediction._given)
+
+
+def _read(module: nn.Module, args: tuple[Any, ...], flags: dict[str, Any]) -> tuple[Traced, dict[str, Any]]:
+    """The trace of a module, and the flags of the command among the flags. Warns of the notes of the trace."""
     given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
     traced = trace(module, *args, **given)
     for note in traced.notes:
         warnings.warn(note, stacklevel=3)
-    return traced.at_length(seq_len), {name: value for name, value in flags.items() if name not in given}
+    return traced, {name: value for name, value in flags.items() if name not in given}
 
 
 class Comparison(Table):
@@ -101,7 +127,8 @@ def compare(module: nn.Module, *args: Any, schemes: Sequence[str], seq_len: int 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses a scheme or the flags.
     """
-    stack, others = _read(module, args, seq_len, flags)
+    traced, others = _read(module, args, flags)
+    stack = traced.at_length(seq_len)
     return Comparison({scheme: _commands.predict(**{"stack": stack, "scheme": scheme, **others}) for scheme in schemes})
 
 
@@ -125,10 +152,7 @@ def init_(
         module: Any module that `trace` reads.
         args: The arguments of the module, to run it once.
         scheme: A scheme as `sigprop.schemes()` lists them.
-        generator: The generator of the random numbers [default: that of torch].
-        strict: Refuse, before anything is changed, a module with parameters that the stack does not have, and a scheme with
-            scales of residual connections that the module must apply itself.
-        dry_run: Change nothing; `std` is then that of the present parameters.
+        generator, strict, dry_run: As for `apply_`.
         tensors: Arguments of the module by name.
 
     Raises:
@@ -139,94 +163,4 @@ def init_(
     without_values = [name for name, parameter in parameters.items() if parameter.is_meta]
     if without_values:
         raise ValueError(f"{without_values[0]}: expected a parameter with memory, got one on the meta device; module.to_empty() first")
-    traced = trace(module, *args, **tensors)
-    initialised = whole_stack(traced.stack, scheme, {})
-    drawn, before = dict(_distributions(initialised)), dict(_distributions(traced.stack))
-    for name in drawn:
-        if name.endswith(".gain"):
-            # Gains start at 1, times the factor of the scheme.
-            drawn[name] = {"constant": {"value": drawn[name]["constant"]["value"] / (before[name]["constant"]["value"] or 1.0)}}
-    reached = {weight.origin.parameter for weight in traced.weights.values() if weight.origin is not None}
-    report: dict[str, Any] = {
-        "drawn": [],
-        "unmatched": [name for name in parameters if name not in reached],
-        "missing": [],
-        "standardised": [],
-        "residual": [{"site": site} for site in _changed_sums(traced.stack, initialised)],
-    }
-    if strict:
-        refuse(Applied(report))
-    for name, weight in traced.weights.items():
-        if weight.origin is None or weight.origin.parameter not in parameters:
-            continue
-        parameter = parameters[weight.origin.parameter]
-        init = drawn.get(name, "zero")
-        if not dry_run:
-            _draw(parameter, weight.origin.axis, weight.origin.indices, init, generator)
-        std = float(_part(parameter, weight.origin.axis, weight.origin.indices).detach().float().std(correction=0))
-        report["drawn"].append((weight.origin.parameter, name, _std(init), std))
-    return Applied(report)
-
-
-def _distributions(part: Any, site: str = "") -> Iterator[tuple[str, Any]]:
-    """The distributions of all tensors of a part of a stack, and the gains of norms, by name."""
-    if isinstance(part, list):
-        for inner in part:
-            yield from _distributions(inner, site)
-    elif isinstance(part, dict):
-        if "init" in part and "name" in part:
-            yield part["name"], part["init"]
-        if "op" in part:
-            site = f"{site}.{part['name']}" if site else part["name"]
-        elif "body" in part and "source" in part:
-            site = ""
-        if "norm" in part and "gain" in part["norm"]:
-            yield f"{site}.gain", {"constant": {"value": part["norm"]["gain"]}}
-        for inner in part.values():
-            yield from _distributions(inner, site)
-
-
-def _changed_sums(before: Any, after: Any, site: str = "") -> list[str]:
-    """The sites of residual connections whose scales differ."""
-    if isinstance(before, list):
-        return [found for one, other in zip(before, after, strict=True) for found in _changed_sums(one, other, site)]
-    if not isinstance(before, dict):
-        return []
-    if "op" in before:
-        site = f"{site}.{before['name']}" if site else before["name"]
-    if "sum" in before:
-        scales = [[branch["scale"] for branch in part["sum"]["branches"]] for part in (before, after)]
-        if any(abs(one - other) > 1e-6 * abs(one) for one, other in zip(*scales, strict=True)):
-            return [site, *_changed_sums(before["sum"], after["sum"], site)]
-    return [found for name, inner in before.items() if name in after for found in _changed_sums(inner, after[name], site)]
-
-
-@torch.no_grad()
-def _draw(
-    parameter: Tensor, axis: int, indices: tuple[int, ...] | None, init: Any, generator: torch.Generator | None
-) -> None:
-    part = _part(parameter, axis, indices)
-    values = torch.empty_like(part)
-    Drawn(tuple(part.shape), init).into(values, generator)
-    if indices is None:
-        parameter.copy_(values)
-    else:
-        parameter.index_copy_(axis, torch.tensor(indices, device=parameter.device), values)
-
-
-def _part(parameter: Tensor, axis: int, indices: tuple[int, ...] | None) -> Tensor:
-    return parameter if indices is None else parameter.index_select(axis, torch.tensor(indices, device=parameter.device))
-
-
-def _std(init: Any) -> float:
-    """The standard deviation of the entries around zero of a distribution; of gains, their value."""
-    if init == "zero":
-        return 0.0
-    [(kind, of)] = init.items()
-    if kind == "uniform":
-        return float(of["bound"] / 3**0.5)
-    if kind == "truncated_normal":
-        cut = torch.tensor(of["cutoff"], dtype=torch.float64)
-        density = torch.exp(-(cut**2) / 2) / (2 * torch.pi) ** 0.5
-        return float(of["std"] * (1 - 2 * cut * density / torch.erf(cut / 2**0.5)).sqrt())
-    return float(of["value"] if kind == "constant" else of["std"])
+    return apply_(module, scheme, generator, strict, dry_run, trace(module, *args, **tensors))

@@ -2,82 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, overload
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from .._model import Model
-from .._table import Table
 from ._network import Network, Node
-from ._structure import Piece, Structure, planned_for, uncompiled
+from ._observed import Moments, Observed, moments_of, sums_of, wide
+from ._structure import Piece, Structure, Tap, planned_for
+from ._trace import Traced
+from ._trace._places import tensors_of
+from ._wrappers import uncompiled
 
 # "stream", "all", or names of sites.
 Sites = Union[Literal["stream", "all"], Sequence[str]]
 # Arguments of the module: by name, in their order, or a single one.
 Batch = Union[Mapping[str, Any], tuple[Any, ...], Tensor]
-# The moments that `moments_of` computes from the sums of a signal, by name.
-Moments = dict[str, float]
-
-
-class Observed(Table):
-    """Moments of one or several networks, in the form that `prediction.against` takes: site, quantity, observed, std_error.
-
-    `one + other` has the networks of both: means over networks, with jackknife standard errors.
-    """
-
-    __slots__ = ("networks",)
-
-    def __init__(self, networks: Sequence[Mapping[str, Moments]]) -> None:
-        self.networks = list(networks)
-        super().__init__(_rows(self.networks))
-
-    def __add__(self, other: Observed) -> Observed:
-        return Observed([*self.networks, *other.networks])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.networks,)
-
-
-def _quantities(moments: Moments) -> dict[str, float]:
-    """The quantities that are compared, from mean moments."""
-    found: dict[str, float] = {}
-    if "square" in moments:
-        mean = moments["mean"]
-        found["mean"] = mean
-        found["variance"] = variance = max(moments["square"] - mean**2, 0.0)
-        if "cross" in moments and variance > 0.0:
-            found["token_correlation"] = (moments["cross"] - mean**2) / variance
-    if "grad_square" in moments:
-        found["grad_variance"] = square = moments["grad_square"]
-        if "grad_cross" in moments and square > 0.0:
-            found["grad_token_correlation"] = moments["grad_cross"] / square
-    if "weight" in moments:
-        found["weight_grad_second_moment"] = moments["weight"]
-    return found
-
-
-def _rows(networks: Sequence[Mapping[str, Moments]]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    count = len(networks)
-    for site in networks[0] if networks else ():
-        each = [network[site] for network in networks]
-        total = {name: math.fsum(moments[name] for moments in each) for name in each[0]}
-        of_all = _quantities({name: value / count for name, value in total.items()})
-        without = [
-            _quantities({name: (value - moments[name]) / (count - 1) for name, value in total.items()})
-            for moments in (each if count > 1 else ())
-        ]
-        for quantity, observed in of_all.items():
-            left = [one[quantity] for one in without if quantity in one]
-            error = None
-            if len(left) == count > 1:
-                centre = math.fsum(left) / count
-                error = math.sqrt((count - 1) / count * math.fsum((value - centre) ** 2 for value in left))
-            rows.append({"site": site, "quantity": quantity, "observed": observed, "std_error": error})
-    return rows
 
 
 class Probe:
@@ -86,7 +29,7 @@ class Probe:
     def __init__(
         self,
         model: nn.Module,
-        config: Model | None = None,
+        config: Model | Traced | None = None,
         sites: Sites | None = None,
         weights: bool = True,
         loss: bool = False,
@@ -94,6 +37,8 @@ class Probe:
         self._module = uncompiled(model)
         self._structure = _structure(self._module, config)
         self._sites = set(_chosen(sites, self._structure))
+        # The sites that are no input or output of a module.
+        self._untapped = [site for site in (*self._sites, self._structure.end) if site not in self._structure.taps]
         self._pieces = self._structure.pieces if weights else []
         self._loss = loss
         self._mask: Tensor | None = None
@@ -105,14 +50,15 @@ class Probe:
         self._weights: dict[str, Tensor] = {}
 
     def __enter__(self) -> Probe:
-        end = self._structure.end
+        if self._untapped:
+            raise ValueError(
+                f"sites: expected inputs or outputs of modules, got {self._untapped[0]}, which is inside the code of one; "
+                "`probe(model, batch, traced)` with the shapes of the trace measures it"
+            )
         self._hooks.append(self._module.register_forward_pre_hook(self._begin, with_kwargs=True))
-        for site, module in self._structure.inputs.items():
-            if site in self._sites:
-                self._hooks.append(module.register_forward_pre_hook(self._at_input(site), with_kwargs=True))
-        for site, module in self._structure.outputs.items():
-            if site in self._sites or site == end:
-                self._hooks.append(module.register_forward_hook(self._at_output(site, site == end)))
+        for site, tap in self._structure.taps.items():
+            if site in self._sites or site == self._structure.end:
+                self._hooks.append(self._tapped(site, tap))
         for piece in self._pieces:
             if piece.parameter.requires_grad and not _is_sharded(piece.parameter):
                 self._hooks.append(_on_gradient(piece.parameter, self._at_weight(piece)))
@@ -173,23 +119,29 @@ class Probe:
         mask = kwargs.get("attention_mask")
         self._mask = mask.detach() if isinstance(mask, Tensor) and mask.dim() == 2 else None
 
-    def _at_input(self, site: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._measure(site, args[0] if args else kwargs["hidden_states"])
+    def _tapped(self, site: str, tap: Tap) -> Any:
+        def at_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            signal = tensors_of((args, kwargs))[tap.number]
+            if module is not self._module or signal.requires_grad:
+                return self._at(site, signal)
+            # The input of the whole network, whose gradient is measured.
+            given = signal.detach().requires_grad_()
+            self._at(site, given)
+            return pytree.tree_map(lambda leaf: given if leaf is signal else leaf, (args, kwargs))
 
-        return hook
+        def at_output(module: nn.Module, args: Any, output: Any) -> None:
+            if not isinstance(module, Node) or module.is_told(*args):
+                self._at(site, tensors_of(output)[tap.number])
 
-    def _at_output(self, site: str, is_end: bool) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if isinstance(module, Node) and not module.is_told(*args):
-                return
-            signal = output if isinstance(output, Tensor) else output[0]
-            if is_end:
-                self._end = signal
-            if site in self._sites:
-                self._measure(site, signal)
+        if tap.is_input:
+            return tap.module.register_forward_pre_hook(at_input, with_kwargs=True)
+        return tap.module.register_forward_hook(at_output)
 
-        return hook
+    def _at(self, site: str, signal: Tensor) -> None:
+        if site == self._structure.end:
+            self._end = signal
+        if site in self._sites:
+            self._measure(site, signal)
 
     def _measure(self, site: str, signal: Tensor) -> None:
         self._add(site, signal)
@@ -199,8 +151,9 @@ class Probe:
     @torch.no_grad()
     def _add(self, name: str, signal: Tensor) -> None:
         """Adds the sums of a signal or gradient, without waiting for the device."""
-        # Shape (batch, tokens, features); a signal without tokens gets one.
-        signal = signal if signal.dim() > 2 else signal[:, None]
+        # Shape (batch, tokens, features).
+        if signal.dim() == 2:
+            signal = signal[None] if self._structure.is_one_sequence else signal[:, None]
         self._sequences = signal.shape[0]
         # Heads of attention weights count as sequences.
         sums = sums_of(signal.flatten(0, -3) if signal.dim() > 3 else signal, self._mask)
@@ -213,8 +166,10 @@ class Probe:
     def _add_weight(self, piece: Piece, gradient: Tensor, factor: float = 1.0) -> None:
         if piece.indices is not None:
             gradient = gradient.index_select(piece.axis, torch.tensor(piece.indices, device=gradient.device))
+        if piece.has_unused_rows:
+            gradient = gradient[gradient.flatten(1).any(1)]
         # Per sequence, as predictions are: gradients of different sequences are uncorrelated.
-        square = factor * _wide(gradient).square().mean()
+        square = factor * wide(gradient).square().mean()
         sums = torch.stack([square, torch.full_like(square, self._sequences)])
         name = f"weight {piece.tensor}"
         self._weights[name] = sums + self._weights[name] if name in self._weights else sums
@@ -240,9 +195,11 @@ def _is_sharded(parameter: Tensor) -> bool:
     return hasattr(parameter, "full_tensor")
 
 
-def _structure(module: nn.Module, config: Model | None) -> Structure:
+def _structure(module: nn.Module, config: Model | Traced | None) -> Structure:
     if isinstance(module, Network):
         return Structure.of_network(module)
+    if isinstance(config, Traced):
+        return Structure.of_traced(module, config)
     return Structure.of(module, planned_for(module, config))
 
 
@@ -251,9 +208,10 @@ def _chosen(sites: Sites | None, structure: Structure) -> Sequence[str]:
         return structure.stream
     if sites == "all":
         return structure.sites
+    known = dict.fromkeys((*structure.stream, *structure.sites))
     for site in sites:
-        if site not in structure.sites:
-            raise ValueError(f"sites: expected some of {', '.join(structure.sites)}, got {site}")
+        if site not in known:
+            raise ValueError(f"sites: expected some of {', '.join(known)}, got {site}")
     return sites
 
 
@@ -277,56 +235,11 @@ def _on_gradient(signal: Tensor, hook: Callable[[Tensor], None]) -> Any:
     return signal.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def _wide(signal: Tensor) -> Tensor:
-    """The signal in f64, or in f32 if the device has no f64."""
-    return signal.detach().to(torch.float32 if signal.device.type == "mps" else torch.float64)
-
-
-def sums_of(signal: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts of entries and of pairs of tokens, and the sums of entries, squares and products of pairs.
-
-    Args:
-        signal: Shape (batch, tokens, features).
-        mask: Shape (batch, tokens): zero for tokens to leave out. One of another shape is not used.
-    """
-    signal = _wide(signal)
-    if mask is not None and mask.shape == signal.shape[:2]:
-        here = mask.to(signal)
-        signal = signal * here[..., None]
-    else:
-        here = torch.ones_like(signal[..., 0])
-    tokens = here.sum(1)
-    squares = signal.square().sum()
-    return torch.stack(
-        [
-            tokens.sum() * signal.shape[-1],
-            (tokens * (tokens - 1)).sum() * signal.shape[-1],
-            signal.sum(),
-            squares,
-            signal.sum(1).square().sum() - squares,
-        ]
-    )
-
-
-def moments_of(signal: list[float], gradient: list[float] | None) -> Moments:
-    """Means from the sums of a signal and of its gradient."""
-    entries, pairs, total, squares, products = signal
-    found = {"mean": total / entries, "square": squares / entries}
-    if pairs > 0:
-        found["cross"] = products / pairs
-    if gradient is not None:
-        entries, pairs, _, squares, products = gradient
-        found["grad_square"] = squares / entries
-        if pairs > 0:
-            found["grad_cross"] = products / pairs
-    return found
-
-
 @overload
 def probe(
     model: nn.Module,
     batch: None = None,
-    config: Model | None = None,
+    config: Model | Traced | None = None,
     sites: Sites | None = None,
     weights: bool = True,
     loss: bool = False,
@@ -337,7 +250,7 @@ def probe(
 def probe(
     model: nn.Module,
     batch: Batch,
-    config: Model | None = None,
+    config: Model | Traced | None = None,
     sites: Sites | None = None,
     weights: bool = True,
     loss: bool = False,
@@ -348,7 +261,7 @@ def probe(
 def probe(
     model: nn.Module,
     batch: Batch | None = None,
-    config: Model | None = None,
+    config: Model | Traced | None = None,
     sites: Sites | None = None,
     weights: bool = True,
     loss: bool = False,
@@ -370,10 +283,15 @@ def probe(
     Tokens whose embedding is zero, such as those of a `padding_idx`, have gradients before a norm that no prediction has: hide
     them, or use ids without them.
 
+    Sites of a traced module are measured where they are inputs or outputs of modules, which a run on its example decides by values
+    and gradients, for a batch of any shape. If one of them is inside the code of a module, such as a sum in its `forward`, the
+    captured graph runs instead of the module, for a batch of the shapes of the trace.
+
     Args:
         model: Any module whose parameters have the names of its configuration, after any prefix, or one of `build`.
         batch: Arguments of the module: a dict by name, a tuple, or a single one.
-        config: The description of the module, as MODEL of `sigprop.predict` [default: `model.config`].
+        config: The description of the module, as MODEL of `sigprop.predict`, or the module as `trace` reads it
+            [default: `model.config`].
         sites: Only these sites, such as "blocks.0". "all" includes those inside blocks, for modules of `build` [default: "stream"].
         weights: Also measure the gradients of parameters.
         loss: Gradients come from your own loss. Compare them with a prediction with head and loss.
@@ -385,6 +303,8 @@ def probe(
     running = Probe(model, config, sites, weights, loss)
     if batch is None:
         return running
+    if isinstance(config, Traced) and running._untapped:
+        return _replayed(running, config, batch, generator)
     with running, torch.enable_grad():
         module = running._module
         if isinstance(batch, Mapping):
@@ -400,3 +320,17 @@ def probe(
         for parameter, gradient in zip(parameters, held, strict=True):
             parameter.grad = gradient
     return running.observed
+
+
+def _replayed(running: Probe, traced: Traced, batch: Batch, generator: torch.Generator | None) -> Observed:
+    """The measurements in a run of the captured graph."""
+    inputs = tensors_of(batch)
+    got, expected = ([tuple(value.shape) for value in values] for values in (inputs, traced.inputs))
+    if got != expected:
+        raise ValueError(
+            f"batch: expected the shapes of the trace, {expected}, because {running._untapped[0]} is inside the code of a module, "
+            f"got {got}"
+        )
+    [found] = traced.observe(running._module, generator, inputs).networks
+    wanted = running._sites | {piece.tensor for piece in running._pieces}
+    return Observed([{name: moments for name, moments in found.items() if name in wanted}])

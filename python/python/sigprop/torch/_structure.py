@@ -17,16 +17,21 @@ from .. import _sigprop
 from .._model import Model, model_text
 from .._commands import predict
 from ._network import Network
+from ._trace import Traced
+from ._traced_plan import traced_plan
+from ._wrappers import uncompiled
 
 
-def plan(model: Model, scheme: str | None = None, head: bool = False) -> dict[str, Any]:
+def plan(model: Model | Traced, scheme: str | None = None, head: bool = False) -> dict[str, Any]:
     """The initialisation of every parameter by name, as `sigprop predict --export plan.json` writes it.
+
+    Parts of parameters of a traced module have their `indices` along the axis. Its head is always in the plan.
 
     >>> parameters = plan("gpt2", scheme="xavier")["parameters"]
     >>> parameters[0]["name"], parameters[0]["parts"][0]["distribution"]
     ('wte.weight', 'normal')
     """
-    return planned(model, scheme, head).plan
+    return traced_plan(model, scheme) if isinstance(model, Traced) else planned(model, scheme, head).plan
 
 
 @dataclass(frozen=True)
@@ -52,19 +57,11 @@ def described(module: nn.Module, config: Model | None) -> Model:
     if config is None:
         config = getattr(uncompiled(module), "config", None)
     if config is None:
-        raise ValueError("config: expected what describes the module, got none and a module without one of its own")
+        raise ValueError(
+            "config: expected what describes the module, got none and a module without one of its own; "
+            "`sigprop.torch.trace(module, *args)` describes any module"
+        )
     return model_text(config)
-
-
-def uncompiled(module: nn.Module) -> nn.Module:
-    """The module without the wrappers of torch.compile and data parallelism."""
-    while True:
-        inner = getattr(module, "_orig_mod", None)
-        if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = module.module
-        if not isinstance(inner, nn.Module):
-            return module
-        module = inner
 
 
 def planned_for(module: nn.Module, config: Model | None, scheme: str | None = None) -> Planned:
@@ -104,30 +101,57 @@ class Piece:
     axis: int
     # Indices along the axis; None means the whole axis.
     indices: tuple[int, ...] | None
+    # True for a table of which only the rows with a gradient are meant: those of the positions that a batch has.
+    has_unused_rows: bool = False
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A tensor among the inputs or outputs of a module."""
+
+    module: nn.Module
+    is_input: bool
+    # Its number among the tensors.
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class Structure:
     """The sites of the streams and the tensors in a module."""
 
-    # Modules by site: those whose input is the site, and those whose output is the site.
-    inputs: dict[str, nn.Module]
-    outputs: dict[str, nn.Module]
+    # By site, in the order of the network.
+    taps: dict[str, Tap]
     pieces: list[Piece]
     # The last site of the stream with the loss, where gradients start.
     end: str
-    # The sites of the streams themselves, not inside blocks.
+    # The sites of the streams themselves, not inside blocks. Those of a traced module may have no tap.
     stream: tuple[str, ...]
+    # True if a batch of vectors, shape (batch, features), is one sequence.
+    is_one_sequence: bool = False
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return (*self.inputs, *self.outputs)
+        return tuple(self.taps)
 
     @classmethod
     def of_network(cls, network: Network) -> Structure:
         """Every site and tensor of the stack."""
         pieces = [Piece(name, parameter, 0, None) for name, parameter in network.told_tensors().items()]
-        return cls({}, network.sites(), pieces, network.end_site(), tuple(network.stream_sites()))
+        taps = {site: Tap(module, is_input=False) for site, module in network.sites().items()}
+        return cls(taps, pieces, network.end_site(), tuple(network.stream_sites()))
+
+    @classmethod
+    def of_traced(cls, module: nn.Module, traced: Traced) -> Structure:
+        """The sites of the streams that are inputs or outputs of modules, and every tensor."""
+        places = traced.places(module)
+        taps = {site: Tap(module.get_submodule(place.path), place.is_input, place.number) for site, place in places.items()}
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        pieces = []
+        for name, origin in traced.gradient_origins().items():
+            is_position = name in traced.roles and traced.roles[name].name == "positions"
+            indices = None if is_position else origin.indices
+            pieces.append(Piece(name, parameters[origin.parameter], origin.axis, indices, is_position))
+        return cls(taps, pieces, traced.stream_sites[-1], traced.stream_sites, traced.is_one_sequence)
 
     @classmethod
     def of(cls, module: nn.Module, of: Planned) -> Structure:
@@ -159,15 +183,16 @@ class Structure:
                     norms[tensor.removesuffix(".gain")] = name.rpartition(".")[0]
         inputs, outputs = {}, {}
         for (stream, number), path in sorted(blocks.items()):
-            outputs[f"{stream}blocks.{number}"] = module.get_submodule(path)
+            outputs[f"{stream}blocks.{number}"] = Tap(module.get_submodule(path), is_input=False)
             if number == 0:
-                inputs[f"{stream}embeddings"] = module.get_submodule(path)
-        outputs.update({site: module.get_submodule(path) for site, path in norms.items()})
+                inputs[f"{stream}embeddings"] = Tap(module.get_submodule(path), is_input=True)
+        outputs.update({site: Tap(module.get_submodule(path), is_input=False) for site, path in norms.items()})
         if not outputs:
             raise ValueError("model: expected the parameters of its configuration, got none of them")
         # The end of the decoder, if there is one. Norms come after all blocks.
         end = ([site for site in outputs if site.startswith("decoder.")] or list(outputs))[-1]
-        return cls(inputs, outputs, pieces, end, (*inputs, *outputs))
+        taps = {**inputs, **outputs}
+        return cls(taps, pieces, end, tuple(taps))
 
 
 def _stars(pattern: str, name: str) -> list[int]:

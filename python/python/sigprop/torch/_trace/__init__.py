@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .._structure import uncompiled
+from .._wrappers import uncompiled
 from ._capture import capture
 from ._components import Attention, Refusal
+from ._loss import loss_of, until
 from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
 from ._repeat import with_all_blocks
@@ -18,6 +19,9 @@ from ._structure import Structure, structure
 from ._traced import SitePlace, Traced
 from ._twin import Twin, readable
 from ._verify import difference
+
+# The number of tokens below which the mean over all but the last differs from the mean over all.
+_SHORT = 50
 
 __all__ = ["TraceError", "Traced", "trace"]
 
@@ -51,7 +55,8 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
     'other'
 
     The stack has the standard deviations of the parameters that the module holds. It starts where ids or vectors come in, and
-    ends with the output, or before the last map if that is a head (more outputs than inputs). Long sequences of ids are cut.
+    ends with the output, or before the last map if that is a head: a map with more outputs than inputs, or to the logits of a
+    cross-entropy that the module returns for targets. Long sequences of ids are cut.
     The module, which may be compiled and on any device, does not change. One on the meta device, or one whose copy in float32
     does not fit in half of the memory, is read from a copy with fewer blocks; the notes say so.
 
@@ -76,12 +81,15 @@ def trace(module: nn.Module, *args: Any, **kwargs: Any) -> Traced:
 def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     name = type(module).__name__
     captured = capture(module, args, kwargs)
+    loss = loss_of(captured)
+    if loss is not None:
+        until(captured, loss.logits)
     found = read(captured)
     if found.refusals or found.end is None:
         nothing = Refused("", "", "an output without a signal; expected one that depends on the inputs")
         raise TraceError(found.refusals or [nothing])
-    checked = structure(found.end, name, found.sequences, exact=True)
-    made = structure(found.end, name, found.sequences)
+    checked = structure(found.end, name, found.sequences, loss is not None, exact=True)
+    made = structure(found.end, name, found.sequences, loss is not None)
     different = difference(found, checked)
     if different is not None:
         raise TraceError([different])
@@ -90,6 +98,8 @@ def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     used = [value for value in captured.inputs.values() if isinstance(value, Tensor)]
     lengths = {cut.shape[-1]: whole.shape[-1] for cut, whole in zip(used, given, strict=True) if whole.dim() == 2}
     notes = _notes(found, made)
+    if loss is not None and loss.is_shifted and (tokens := lengths[captured.inputs[loss.targets].shape[-1]]) <= _SHORT:
+        notes.append(f"the loss is that of {tokens - 1} of {tokens} tokens: gradients are {tokens / (tokens - 1):.2f} times as large")
     cut = {traced: whole for traced, whole in lengths.items() if traced < whole}
     if cut and any(isinstance(component, Attention) for component in made.sites.values()):
         [traced, whole], *_ = cut.items()
@@ -100,19 +110,11 @@ def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if holds is None or whole > LONGEST:
             known = traced if holds is None else LONGEST
             notes.append(f"read at {known} of {whole} tokens: a window of attention that is longer is not seen")
-    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, notes, found, made, lengths)
+    return Traced(made.stack, sites, made.parts.roles, made.parts.weights, notes, loss is not None, found, made, lengths)
 
 
 def _notes(found: Read, made: Structure) -> list[str]:
     notes = [*found.notes, *made.parts.notes]
-    # Biases that are equal have no effect to speak of.
-    copied = [pair for pair in found.copied if found.captured.state[pair[0]].dim() > 1]
-    if copied:
-        first, copy = copied[0]
-        notes.append(
-            f"{len(copied)} weights have the values of others ({copy} those of {first}), as if layers were copies: predictions "
-            "take them as independent, with signals too small and gradients too large. Initialise each layer separately."
-        )
     computed = [component.weight.name for component in made.parts.maps if component.weight.origin is None]
     if computed:
         notes.append(

@@ -50,6 +50,8 @@ class Captured:
     outputs: list[fx.Node]
     # Facts about the example input that the graph depends on.
     notes: list[str]
+    # The structure of (args, kwargs), whose leaves are the inputs.
+    spec: pytree.TreeSpec
 
     def arguments(self, state: Mapping[str, Tensor] | None = None) -> list[Any]:
         """The arguments of the graph module for the example input, with the tensors of `state` if it has them.
@@ -60,6 +62,11 @@ class Captured:
         found = {**self.state, **copies, **(state or {})}
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         return [found[self.names[node]] if node in self.names else self.inputs[node] for node in placeholders]
+
+    def leaves(self) -> dict[str, Tensor]:
+        """The state with parameters that require gradients, tied ones once."""
+        once = {name: self.state[name].detach().requires_grad_() for name in set(self.canonical[name] for name in self.parameters)}
+        return {name: once.get(self.canonical[name], value) for name, value in self.state.items()}
 
     def path(self, node: fx.Node) -> str:
         """The path of the module that a node belongs to."""
@@ -163,7 +170,7 @@ def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         raise Refusal(text, *_raised_at(error, module)) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    return _of_program(program, pytree.tree_leaves((args, kwargs)), notes)
+    return _of_program(program, *pytree.tree_flatten((args, kwargs)), notes)
 
 
 @contextmanager
@@ -234,7 +241,9 @@ def _caches_as_buffers(module: nn.Module) -> Iterator[None]:
             setattr(inner, name, value)
 
 
-def _of_program(program: torch.export.ExportedProgram, leaves: list[Any], notes: list[str]) -> Captured:
+def _of_program(
+    program: torch.export.ExportedProgram, leaves: list[Any], arguments: pytree.TreeSpec, notes: list[str]
+) -> Captured:
     graph_module, signature = program.graph_module, program.graph_signature
     _inline(graph_module)
     found = {**program.state_dict, **program.constants}
@@ -260,7 +269,7 @@ def _of_program(program: torch.export.ExportedProgram, leaves: list[Any], notes:
     nodes = list(graph_module.graph.nodes)
     returned = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     outputs = [node for node in pytree.tree_leaves(list(nodes[-1].args)) if isinstance(node, fx.Node) and node.name in returned]
-    return Captured(graph_module, nodes, inputs, names, state, parameters, canonical, outputs, notes)
+    return Captured(graph_module, nodes, inputs, names, state, parameters, canonical, outputs, notes, arguments)
 
 
 def _vary(inputs: dict[fx.Node, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -19,6 +20,12 @@ class Origin:
     axis: int
     # None means the whole axis.
     indices: tuple[int, ...] | None = None
+
+    def within(self, parameter: Tensor) -> Tensor:
+        """The part of a parameter, or of its gradient."""
+        if self.indices is None:
+            return parameter
+        return parameter.index_select(self.axis, torch.tensor(self.indices, device=parameter.device))
 
 
 @dataclass(eq=False)

@@ -21,6 +21,7 @@ from ._components import (
     Positions,
     Prepend,
     Product,
+    Refusal,
     Rotary,
     Scale,
     Shift,
@@ -29,7 +30,7 @@ from ._components import (
 from ._graph import Unplaced
 from ._names import tensor_name
 from ._roles import Role
-from ._weights import ERRORS, initialisation, rms, standardised_length
+from ._weights import initialisation, rms, standardised_length
 
 Part = dict[str, Any]
 # Gains per feature whose standard deviation is a larger part of their root mean square are reported.
@@ -88,8 +89,8 @@ class Parts:
         if term.sinusoid is not None and not self.is_exact:
             return {"sinusoidal_position": {"scale": term.sinusoid}}
         entries = term.table.value
-        # Several standard errors of a table that is random.
-        most = 0.1 if term.table.origin is None else max(0.1, ERRORS / math.sqrt(entries.numel()))
+        # Six standard errors of a table that is random.
+        most = 0.1 if term.table.origin is None else max(0.1, 6.0 / math.sqrt(entries.numel()))
         if not self.is_exact and abs(float(entries.mean())) > most * rms(entries):
             raise Unplaced(term, "a table of positions whose entries have a mean; expected sinusoids, or entries around zero")
         return {"learned_position": {"table": self.tensor(term.table, "positions", block)}}
@@ -137,10 +138,12 @@ class Parts:
             return "zero"
         if weight.name not in self._initialised:
             value = weight.value
+            if not bool(value.isfinite().all()):
+                raise Refusal(f"{weight.name} has entries that are not finite; expected an initialised module")
             if role == "embedding" and bool(value.any()):
                 # Rows of padding are zero, and sequences have none.
                 value = value[value.any(dim=1)]
-            self._initialised[weight.name] = initialisation(value, weight.name, self.notes)
+            self._initialised[weight.name] = initialisation(value)
         return self._initialised[weight.name]
 
 

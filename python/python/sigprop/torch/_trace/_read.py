@@ -45,8 +45,6 @@ class Read:
     places: dict[Component, Place] = field(default_factory=dict)
     # All refusals. Operations after one are not reported again.
     refusals: list[Refused] = field(default_factory=list)
-    # Pairs of names of parameters with equal values, which are not one tensor.
-    copied: list[tuple[str, str]] = field(default_factory=list)
     # Sources in the order of the inputs of the module.
     sources: list[Component] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -62,7 +60,6 @@ def read(captured: Captured) -> Read:
         other = _Reader(captured, skips_zero_maps=True).read()
         if not other.refusals and other.end is not None:
             found = other
-    found.copied = _copied(captured)
     return found
 
 
@@ -318,18 +315,3 @@ def _batch_axis(captured: Captured, node: fx.Node) -> int:
         if difference.numel() and float(difference.abs().max()) <= 1e-5 * float(before.abs().max()):
             return axis
     return 0
-
-
-def _copied(captured: Captured) -> list[tuple[str, str]]:
-    """Parameters with equal values that are different tensors."""
-    groups: dict[tuple[torch.Size, tuple[float, ...]], list[str]] = {}
-    for name in sorted(captured.parameters):
-        value = captured.state[name]
-        if captured.canonical[name] == name and value.numel() > 1:
-            groups.setdefault((value.shape, tuple(value.flatten()[:8].tolist())), []).append(name)
-    pairs = [(captured.state[names[0]], names[0], name) for names in groups.values() for name in names[1:]]
-    return [
-        (first, name)
-        for value, first, name in pairs
-        if torch.equal(value, captured.state[name]) and not bool((value == value.flatten()[0]).all())
-    ]

@@ -54,21 +54,23 @@ class Structure:
     stream_sites: list[str] = field(default_factory=list)
 
 
-def structure(end: Component, name: str, sequences: int, exact: bool = False) -> Structure:
+def structure(end: Component, name: str, sequences: int, ends_in_logits: bool = False, exact: bool = False) -> Structure:
     """The stack of the components that lead to the end, for a batch with this number of sequences.
 
     Args:
+        ends_in_logits: The last map is a head.
         exact: For a network that gets the values of all tensors: without distributions, and with fixed positions as tables.
 
     Raises:
         Unplaced: If the components are not chains and fans.
     """
-    last, head = _head(end)
+    last, head = _head(end, ends_in_logits)
     return _Builder(Graph(last), name, sequences, exact).build(head, end)
 
 
-def _head(end: Component) -> tuple[Component, Part | None]:
-    """The end of the stream, and the head if the last map has more outputs than inputs, or the token table: map, scale, cap."""
+def _head(end: Component, is_head: bool) -> tuple[Component, Part | None]:
+    """The end of the stream, and the head if the last map is one, has more outputs than inputs, or the token table: map, scale,
+    cap."""
     part: Part = {"scale": 1.0}
     at = end
     while isinstance(at, Scale):
@@ -81,7 +83,7 @@ def _head(end: Component) -> tuple[Component, Part | None]:
     if not isinstance(at, Linear) or not at.inputs[0].inputs:
         return end, None
     tables = {source.table.name for source in Graph(at.inputs[0]).order if isinstance(source, Tokens)}
-    if at.width <= at.inputs[0].width and at.weight.name not in tables:
+    if not is_head and at.width <= at.inputs[0].width and at.weight.name not in tables:
         return end, None
     return at.inputs[0], {**part, "map": at}
 
@@ -209,6 +211,8 @@ class _Builder:
         base = self._graph.dominator(component)
         if isinstance(component, Sum):
             terms = [(self._graph.chain(base, part), scale) for part, scale in self._terms(component, base, 1.0)]
+            # Stacks have the skip connection first.
+            terms.sort(key=lambda term: bool(term[0]))
             self._refuse_shared(component, base, [chain for chain, _ in terms])
             return {"sum": {"branches": [self._branch(chain, scale, site, number) for number, (chain, scale) in enumerate(terms)]}}
         if isinstance(component, Product):

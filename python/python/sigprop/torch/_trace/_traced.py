@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
-from .._probe import Moments, Observed, moments_of, sums_of
-from .._structure import uncompiled
+from .._network import Network
+from .._observed import Moments, Observed, moments_of, sums_of
+from .._wrappers import uncompiled
+from ._components import Origin, Weight
+from ._measure import measured, state_of
+from ._places import ModulePlace, places
 from ._read import Read
-from ._components import Weight
 from ._roles import Role
-from ._run import Run, first
 from ._structure import Structure
 
 
@@ -41,6 +43,8 @@ class Traced:
     weights: dict[str, Weight]
     # Facts about the module that limit predictions.
     notes: list[str]
+    # True if the module returned the cross-entropy of its logits, for targets.
+    has_loss: bool
     _read: Read = field(repr=False)
     _structure: Structure = field(repr=False)
     # The lengths of the given sequences of ids, by the lengths in the stack.
@@ -70,6 +74,8 @@ class Traced:
     ) -> Observed:
         """Measures one network at the sites of the streams: its signals, and N(0, 1) gradients that are sent back from the end.
 
+        The captured graph runs, so that every site is measured, at the shapes of the trace. See `probe` for other shapes.
+
         Args:
             module: A module of the structure that was traced, such as a freshly initialised one [default: the traced one].
             generator: The generator of the gradients [default: that of torch].
@@ -80,57 +86,58 @@ class Traced:
         """
         if not self.is_whole:
             raise ValueError("observe: expected a module that was read whole, got a copy with fewer blocks (see `notes`)")
-        state: dict[str, Tensor] = {}
-        if module is not None:
-            module = uncompiled(module)
-            named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-            state = {name: value.detach().cpu() for name, value in named}
-            state = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
-        return _Measurement(self._read, self._structure).run(state, generator, inputs)
-
-
-class _Measurement:
-    """Sums over the signals and gradients of a run of the captured graph."""
-
-    def __init__(self, read: Read, found: Structure) -> None:
-        self._read = read
-        places = {site: read.places.get(found.sites[site]) for site in found.stream_sites}
-        self._sites = {site: first(place) for site, place in places.items() if place is not None}
-        self._end_node = first(read.places[found.end]).node
-        self._signals: dict[str, Tensor] = {}
-        self._gradients: dict[str, Tensor] = {}
-        self._end: Tensor | None = None
-
-    def run(self, state: dict[str, Tensor], generator: torch.Generator | None, inputs: Sequence[Tensor]) -> Observed:
-        nodes = {place.node for place in self._sites.values()} | {self._end_node}
-        with torch.enable_grad():
-            Run(self._read.captured, nodes, self._at, is_wide=False).with_state(state, inputs)
-            assert self._end is not None
-            seed = torch.randn(self._end.shape, generator=generator)
-            self._end.backward(seed)  # type: ignore[no-untyped-call]
+        state = self._read.captured.leaves() if module is None else state_of(uncompiled(module))
+        run = measured(self._read, self._structure, state, generator, inputs)
         found: dict[str, Moments] = {}
-        for site, sums in self._signals.items():
-            gradient = self._gradients.get(site)
-            found[site] = moments_of(sums.tolist(), None if gradient is None else gradient.tolist())
+        for site, signal in run.signals.items():
+            gradient = run.gradients.get(site)
+            found[site] = moments_of(sums_of(signal).tolist(), None if gradient is None else sums_of(gradient).tolist())
+        for name, origin in self.gradient_origins().items():
+            weight = state[origin.parameter].grad
+            if weight is not None:
+                # Per sequence, as predictions are.
+                square = float(origin.within(weight).double().square().mean()) / self._read.sequences
+                found.setdefault(name, {})["weight"] = square
         return Observed([found])
 
-    def _at(self, node: fx.Node, value: Tensor) -> Tensor:
-        if not value.requires_grad:
-            # A copy, because a leaf cannot be written to.
-            value = value.detach().requires_grad_().clone()
-        for site, place in self._sites.items():
-            if place.node is node:
-                self._measure(site, value, place.order)
-        if node is self._end_node:
-            self._end = value
-        return value
+    @property
+    def stream_sites(self) -> tuple[str, ...]:
+        """The sites of the streams themselves. Gradients start at the last one."""
+        return tuple(self._structure.stream_sites)
 
-    def _measure(self, site: str, value: Tensor, order: Tensor) -> None:
-        def sums(of: Tensor) -> Tensor:
-            return sums_of(of.flatten()[order].reshape(self._read.sequences, -1, order.shape[1]))
+    @property
+    def is_one_sequence(self) -> bool:
+        """True if a batch of vectors, shape (batch, features), is one sequence."""
+        return self._read.sequences == 1
 
-        def at_gradient(gradient: Tensor) -> None:
-            self._gradients[site] = sums(gradient)
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The inputs of the captured graph."""
+        return [value for value in self._read.captured.inputs.values() if isinstance(value, Tensor)]
 
-        self._signals[site] = sums(value.detach())
-        value.register_hook(at_gradient)  # type: ignore[no-untyped-call]
+    def gradient_origins(self) -> dict[str, Origin]:
+        """The places in parameters of the tensors whose gradients are predicted, by name in the stack."""
+        told = Network(self.stack).told_tensors()
+        return {name: weight.origin for name, weight in self.weights.items() if weight.origin is not None and name in told}
+
+    def values(self, module: nn.Module) -> dict[str, Tensor]:
+        """The tensors of the stack that a module holds, on the CPU, by their names in the stack."""
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        found: dict[str, Tensor] = {}
+        for name, tensor in Network(self.stack).tensors().items():
+            weight = self.weights.get(name)
+            if weight is None:
+                # Norms without gains and biases.
+                value = torch.ones_like(tensor) if name.endswith(".gain") else torch.zeros_like(tensor)
+            elif weight.origin is None:
+                value = weight.value
+            else:
+                part = weight.origin.within(parameters[weight.origin.parameter])
+                # Outputs come before inputs, and experts before outputs.
+                value = part.movedim(weight.origin.axis, 1 if weight.value.dim() == 3 else 0)
+            found[name] = value.detach().cpu().reshape(tensor.shape).contiguous()
+        return found
+
+    def places(self, module: nn.Module) -> dict[str, ModulePlace]:
+        """The inputs and outputs of the module that are sites of the streams, by site."""
+        return places(self._read, self._structure, uncompiled(module))

@@ -18,42 +18,29 @@ _UNIFORM, _CUT = (2.08, 2.0), (2.68, 2.5)
 _CUT_STD = 0.8796256610
 # Entries that are summed at once.
 _AT_ONCE = 1 << 16
-# Standard errors from which on a deviation is reported.
-ERRORS = 6.0
 
 
-def initialisation(values: Tensor, name: str, notes: list[str]) -> str | dict[str, Any]:
-    """The distribution with the second moment of the entries, as in stack files. Adds to the notes if the entries contradict it.
+def initialisation(values: Tensor) -> str | dict[str, Any]:
+    """The distribution with the second moment of the entries, as in stack files.
 
-    >>> initialisation(torch.zeros(3), "bias", [])
+    >>> initialisation(torch.zeros(3))
     'zero'
     """
     entries = values.detach().flatten()
     lowest, highest = torch.aminmax(entries)
     size, largest = rms(entries), max(float(highest), -float(lowest))
-    if not math.isfinite(size):
-        notes.append(f"{name} has entries that are not finite: initialise the module first")
     if size == 0.0:
         return "zero"
-    count, mean = entries.numel(), _mean(entries, lambda part: part)
-    if count < 2 or not size < 1e50:
-        return {"normal": {"std": size}}
-    std = math.sqrt(max(size**2 - mean**2, 0.0))
-    if std <= 1e-3 * size or abs(mean) > max(ERRORS * std / math.sqrt(count), 0.1 * size):
-        notes.append(f"{name} has the mean {mean:.3g} and the standard deviation {std:.3g}: predictions take the mean as zero")
-        return {"normal": {"std": size}}
-    if count < _FEWEST:
+    count = entries.numel()
+    if count < _FEWEST or not size < 1e50:
         return {"normal": {"std": size}}
     # Some of the entries show the kurtosis well enough.
-    some = entries[:: 1 + count // _ENOUGH].double() / size
-    kurtosis = float(some.pow(4).mean())
+    kurtosis = float((entries[:: 1 + count // _ENOUGH].double() / size).pow(4).mean())
     if kurtosis < _UNIFORM[0] and largest / size < _UNIFORM[1]:
         # The largest of many entries is nearer to the bound than the root mean square tells.
         return {"uniform": {"bound": largest * (1.0 + 1.0 / count)}}
     if kurtosis < _CUT[0] and largest / size < _CUT[1]:
         return {"truncated_normal": {"std": size / _CUT_STD, "cutoff": 2.0}}
-    if kurtosis > 3.0 + max(ERRORS * math.sqrt(24.0 / len(some)), 0.5):
-        notes.append(f"{name} has the kurtosis {kurtosis:.1f}, a normal distribution 3: predictions take it as normal")
     return {"normal": {"std": size}}
 
 

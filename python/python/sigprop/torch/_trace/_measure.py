@@ -1,0 +1,91 @@
+"""Signals and gradients at the sites of the streams, from a run of the captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx, nn
+
+from ._read import Read
+from ._run import Run, first
+from ._structure import Structure
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, on the CPU in at least single precision. Parameters require gradients, tied ones once."""
+    copies: dict[Tensor, Tensor] = {}
+    found: dict[str, Tensor] = {}
+    parameters = list(module.named_parameters(remove_duplicate=False))
+    for name, value in [*parameters, *module.named_buffers(remove_duplicate=False)]:
+        if value not in copies:
+            copy = value.detach().cpu()
+            is_low = copy.is_floating_point() and copy.dtype != torch.float64
+            copies[value] = copy.float() if is_low else copy
+        found[name] = copies[value]
+    for name, _ in parameters:
+        if found[name].is_floating_point():
+            found[name].requires_grad_()
+    return found
+
+
+@dataclass
+class Measured:
+    """A run of one network. Signals and gradients have the shape (sequences, tokens, features)."""
+
+    # By site, those of the streams.
+    signals: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+
+
+def measured(
+    read: Read, found: Structure, state: Mapping[str, Tensor], generator: torch.Generator | None, inputs: Sequence[Tensor] = ()
+) -> Measured:
+    """Runs the graph with these parameters and buffers, and sends N(0, 1) gradients back from the end.
+
+    Args:
+        state: Parameters and buffers by name. The gradients of parameters are in their `grad` afterwards.
+        inputs: Tensors with the shapes of the example inputs, to run with in their place.
+    """
+    run = _Measurement(read, found)
+    run.run(state, generator, inputs)
+    return run.measured
+
+
+class _Measurement:
+    def __init__(self, read: Read, found: Structure) -> None:
+        self._read = read
+        places = {site: read.places.get(found.sites[site]) for site in found.stream_sites}
+        self._sites = {site: first(place) for site, place in places.items() if place is not None}
+        self._end_node = first(read.places[found.end]).node
+        self._end: Tensor | None = None
+        self.measured = Measured()
+
+    def run(self, state: Mapping[str, Tensor], generator: torch.Generator | None, inputs: Sequence[Tensor]) -> None:
+        nodes = {place.node for place in self._sites.values()} | {self._end_node}
+        with torch.enable_grad():
+            Run(self._read.captured, nodes, self._at, is_wide=False).with_state(state, inputs)
+            assert self._end is not None
+            self._end.backward(torch.randn(self._end.shape, generator=generator))  # type: ignore[no-untyped-call]
+
+    def _at(self, node: fx.Node, value: Tensor) -> Tensor:
+        if not value.requires_grad:
+            # A copy, because a leaf cannot be written to.
+            value = value.detach().requires_grad_().clone()
+        for site, place in self._sites.items():
+            if place.node is node:
+                self._measure(site, value, place.order)
+        if node is self._end_node:
+            self._end = value
+        return value
+
+    def _measure(self, site: str, value: Tensor, order: Tensor) -> None:
+        def arranged(of: Tensor) -> Tensor:
+            return of.detach().flatten()[order].reshape(self._read.sequences, -1, order.shape[1])
+
+        def at_gradient(gradient: Tensor) -> None:
+            self.measured.gradients[site] = arranged(gradient)
+
+        self.measured.signals[site] = arranged(value)
+        value.register_hook(at_gradient)  # type: ignore[no-untyped-call]
