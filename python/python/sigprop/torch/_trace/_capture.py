@@ -79,7 +79,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     Raises:
         Refusal: If torch.export cannot capture it.
     """
-    module = _readable(uncompiled(module))
+    module = readable(uncompiled(module))
     given = dict(kwargs)
     if "use_cache" in inspect.signature(module.forward).parameters:
         given.setdefault("use_cache", False)
@@ -99,7 +99,7 @@ def _on_cpu(given: Tensor) -> Tensor:
     return given.float() if given.is_floating_point() else given
 
 
-def _readable(module: nn.Module) -> nn.Module:
+def readable(module: nn.Module) -> nn.Module:
     """The module, or a copy on the CPU in float32 if it is elsewhere or has another precision."""
     tensors = [*module.parameters(), *module.buffers()]
     is_double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
