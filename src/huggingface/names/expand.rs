@@ -258,12 +258,13 @@ fn numbered(pattern: &str, number: usize) -> String {
     pattern.replacen('*', &number.to_string(), 1)
 }
 
-/// Returns a name in the network with `*` for the number of the block.
+/// Returns a name in the network with `*` for its first number, which is that of the block.
 fn starred(name: &str) -> String {
-    match block(name) {
-        Some(block) => name.replacen(&format!("blocks.{block}."), "blocks.*.", 1),
-        None => name.to_owned(),
+    let mut parts: Vec<&str> = name.split('.').collect();
+    if let Some(number) = parts.iter_mut().find(|part| part.parse::<usize>().is_ok()) {
+        *number = "*";
     }
+    parts.join(".")
 }
 
 /// Returns the number of the block that a parameter is in.

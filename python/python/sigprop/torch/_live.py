@@ -54,7 +54,8 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     if traced.has_loss:
         others = {"head": "own", "loss": "cross-entropy", **others}
     flags = {"stack": traced.at_length(seq_len), **others}
-    if others.get("scheme") is not None:
+    has_values = not any(parameter.is_meta for parameter in module.parameters())
+    if others.get("scheme") is not None or not has_values:
         return _commands.predict(**flags)
     weights = audit(module, traced)
     for text in weight_findings(weights):

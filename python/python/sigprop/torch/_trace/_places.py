@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from ._measure import Measured, measured, state_of
 from ._read import Read
 from ._structure import Structure
+from ._twin import readable
 
 # The largest difference, relative to the largest entry, in f32.
 _TOLERANCE = 1e-3
@@ -46,6 +47,7 @@ def places(read: Read, found: Structure, module: nn.Module) -> dict[str, ModuleP
     The module and the captured graph run on the example inputs. Sites inside the code of one module, such as sums of which no
     module is told, have no place, and neither have those of modules that run several times.
     """
+    module = readable(module).module
     state = state_of(module)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -84,8 +84,7 @@ class Traced:
         Raises:
             ValueError: If the module was too large or without values, so that a copy with fewer blocks was read.
         """
-        if not self.is_whole:
-            raise ValueError("observe: expected a module that was read whole, got a copy with fewer blocks (see `notes`)")
+        self._require_whole("observe")
         state = self._read.captured.leaves() if module is None else state_of(uncompiled(module))
         run = measured(self._read, self._structure, state, generator, inputs)
         found: dict[str, Moments] = {}
@@ -140,4 +139,9 @@ class Traced:
 
     def places(self, module: nn.Module) -> dict[str, ModulePlace]:
         """The inputs and outputs of the module that are sites of the streams, by site."""
+        self._require_whole("probe")
         return places(self._read, self._structure, uncompiled(module))
+
+    def _require_whole(self, function: str) -> None:
+        if not self.is_whole:
+            raise ValueError(f"{function}: expected a module that was read whole, got a copy with fewer blocks (see `notes`)")
