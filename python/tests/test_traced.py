@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
@@ -61,6 +62,11 @@ def mlp(seed: int = 0) -> Any:
     return nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)))
 
 
+def normalised(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+
+
 def by_hand(seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return ByHand()
@@ -104,11 +110,18 @@ def test_a_traced_module_is_a_configuration() -> None:
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(("made", "batch"), [(gpt2, ids(2, 13)), (mlp, torch.randn(32, WIDTH, generator=generator()))])
+VECTORS = torch.randn(32, WIDTH, generator=generator())
+
+
+@pytest.mark.parametrize(("made", "batch"), [(gpt2, ids(2, 13)), (mlp, VECTORS), (normalised, VECTORS)])
 def test_hooks_measure_what_the_graph_does(made: Callable[[], Any], batch: Any) -> None:
-    """Sites are inputs and outputs of modules, by values and gradients."""
+    """Sites are inputs and outputs of modules, by values and gradients. Looking for them does not change a module."""
     traced = sigprop.torch.trace(made(), batch)
     module = made(3)  # type: ignore[call-arg]
+    before = copy.deepcopy(module.state_dict())
+    assert set(traced.places(module)) == set(traced.stream_sites)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
     hooked = values(sigprop.torch.probe(module, batch, traced, generator=generator(5)))
     replayed = values(traced.observe(module, generator(5), [batch]))
     assert hooked.keys() == replayed.keys() and ("embeddings", "grad_variance") in hooked

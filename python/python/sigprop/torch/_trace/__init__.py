@@ -99,7 +99,8 @@ def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     lengths = {cut.shape[-1]: whole.shape[-1] for cut, whole in zip(used, given, strict=True) if whole.dim() == 2}
     notes = _notes(found, made)
     if loss is not None and loss.is_shifted and (tokens := lengths[captured.inputs[loss.targets].shape[-1]]) <= _SHORT:
-        notes.append(f"the loss is that of {tokens - 1} of {tokens} tokens: gradients are {tokens / (tokens - 1):.2f} times as large")
+        factor = tokens / (tokens - 1)
+        notes.append(f"the loss is that of {tokens - 1} of {tokens} tokens: gradients are {factor:.2f} times as large")
     cut = {traced: whole for traced, whole in lengths.items() if traced < whole}
     if cut and any(isinstance(component, Attention) for component in made.sites.values()):
         [traced, whole], *_ = cut.items()

@@ -96,7 +96,7 @@ def _cross_entropy(captured: Captured, number: fx.Node, logits: fx.Node, targets
 
 
 def _pairs(logits: Tensor, targets: Tensor) -> Iterator[tuple[bool, Tensor, Tensor]]:
-    """Whether targets are those of the next token, logits of shape (tokens, classes), and the target of each."""
+    """Logits of shape (tokens, classes) and the target of each, after True if targets are those of the next token."""
     flat = logits.flatten(0, -2)
     if targets.is_floating_point() or targets.numel() != len(flat):
         return

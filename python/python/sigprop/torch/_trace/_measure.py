@@ -15,19 +15,21 @@ from ._structure import Structure
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, on the CPU in at least single precision. Parameters require gradients, tied ones once."""
-    copies: dict[Tensor, Tensor] = {}
+    once: dict[Tensor, Tensor] = {}
     found: dict[str, Tensor] = {}
-    parameters = list(module.named_parameters(remove_duplicate=False))
-    for name, value in [*parameters, *module.named_buffers(remove_duplicate=False)]:
-        if value not in copies:
-            copy = value.detach().cpu()
-            is_low = copy.is_floating_point() and copy.dtype != torch.float64
-            copies[value] = copy.float() if is_low else copy
-        found[name] = copies[value]
-    for name, _ in parameters:
-        if found[name].is_floating_point():
-            found[name].requires_grad_()
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if parameter not in once:
+            once[parameter] = _on_cpu(parameter).requires_grad_(parameter.is_floating_point())
+        found[name] = once[parameter]
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        # Norms write to buffers.
+        found[name] = _on_cpu(buffer).clone()
     return found
+
+
+def _on_cpu(value: Tensor) -> Tensor:
+    value = value.detach().cpu()
+    return value.float() if value.is_floating_point() and value.dtype != torch.float64 else value
 
 
 @dataclass
