@@ -85,6 +85,16 @@ def test_a_refused_block_is_not_taken_for_pooling() -> None:
     assert len(str(raised.value).splitlines()) == 1 and len(raised.value.refusals) == 2
 
 
+def test_fewer_features_are_no_pooling() -> None:
+    class Maxout(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.unflatten(-1, (-1, 2)).amax(-1)
+
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Maxout(), nn.Linear(WIDTH // 2, WIDTH), Maxout(), nn.Linear(WIDTH // 2, 10))
+    with pytest.raises(sigprop.torch.TraceError, match="^1: operations that are no known function"):
+        sigprop.torch.trace(module, torch.randn(32, WIDTH))
+
+
 def test_code_that_decides_by_values() -> None:
     class Decides(Encoder):
         def forward(self, ids: Any, segments: Any = None) -> Any:

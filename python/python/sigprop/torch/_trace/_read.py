@@ -21,6 +21,8 @@ from ._mixture import mixture
 
 # Operations of heads, after tokens were chosen or averaged.
 _HEAD = LOCAL | frozenset(("linear", "addmm", "mm", "matmul", "dropout", "dropout_", "batch_norm", "topk"))
+# Operations by which a query that is no signal reads tokens.
+_AVERAGES = ("scaled_dot_product_attention", "bmm", "baddbmm", "matmul", "einsum")
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,10 @@ class _Reader:
             others = self._before(output, lambda node, cut=cut: node is cut)  # type: ignore[misc]
             if any(islands.base.get(node) is node and not any(each in islands.base for each in operands(node)) for node in others):
                 return None
-            if min(node.meta["val"].numel() for node in read) < cut.meta["val"].numel():
+            small = [node.meta["val"].shape for node in read if node.meta["val"].numel() < cut.meta["val"].numel()]
+            # Fewer features are no fewer tokens, except inside attention.
+            is_attention = operation(refused) in _AVERAGES and self._is_pool(place.path, place.path)
+            if any(is_attention or component.width in shape or shape[-1] == 1 for shape in small):
                 does = "reads some tokens or their average"
             elif refused is output:
                 does = "moves features between tokens"
