@@ -14,7 +14,7 @@ use crate::{
     stack_file::stack_json,
     verdict::Shape,
 };
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use sigprop_stack::Stack;
 

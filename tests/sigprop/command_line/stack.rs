@@ -36,8 +36,7 @@ fn schemes_are_tried_on_a_stack_with_roles() {
     let folder = folder();
     let [_, roles] = stacks(&folder);
     for (command, flags) in [
-        ("compare", &["--format", "csv"][..]),
-        ("compare", &["--schemes", "gains:1,1,1,1,0.5,hf,dslm", "--format", "csv"]),
+        ("compare", &["--schemes", "xavier,gpt2,deepnorm,hf,gains:1,1,1,1,0.5", "--format", "csv"][..]),
         ("recommend", &["--max-correlation", "0.5", "--format", "csv"]),
         (
             "phase",
