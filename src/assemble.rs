@@ -34,10 +34,14 @@ use crate::architecture::{Architecture, ArchitectureError, Head, Resolved};
 use crate::caveat::{Caveat, Condition};
 use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
+pub(crate) use by_role::Parts;
 pub use by_role::initialise;
+#[cfg(test)]
+pub(crate) use by_role::tests::with_roles;
 pub(crate) use head::token_table;
 use input::Reads;
 use learning_rates::learning_rates;
+pub(crate) use outline::outline;
 use stream_builder::StreamBuilder;
 
 /// The input of a network.
@@ -106,6 +110,12 @@ pub enum AssembleError {
     /// The assembled stack is invalid: a width does not fit, or a number is out of range.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// A scheme is to initialise a stack that does not say which map has which role.
+    #[error(
+        "roles: expected the role of every map in a stack that a scheme initialises, got none; add the key \"roles\" to \
+         its file (docs/formats.md), or predict the distributions that it has, without a scheme"
+    )]
+    NoRoles,
     /// An entry of `init` names no tensor.
     #[error("init: no tensor is called {entry:?}; nearest: {hint} (docs/model-files.md)")]
     NoTensor {

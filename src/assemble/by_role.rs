@@ -1,5 +1,6 @@
 //! A scheme for a stack that was not assembled from an architecture: every map by its role, tables by their kind.
 
+mod parts;
 mod places;
 
 use std::collections::HashMap;
@@ -7,11 +8,12 @@ use std::collections::HashMap;
 use sigprop_stack::{Init, Named, RoleKind, Stack};
 
 use super::{AssembleError, outline::outline};
-use crate::architecture::{Architecture, Kind, Resolved};
+use crate::architecture::{Kind, Resolved};
 use crate::caveat::{Caveat, Condition};
 use crate::predict::{ForwardPass, PredictError, Theory};
 use crate::recipe::{Outer, Projection, Projections, Recipe, Residual, Residuals, Role, Slot};
 use crate::schemes::Scheme;
+pub(crate) use parts::Parts;
 use places::{Map, Places, block_of};
 
 /// Replaces the distributions of tables and of all maps with a role by those of a scheme, and the scales of residual
@@ -20,12 +22,13 @@ use places::{Map, Places, block_of};
 ///
 /// # Errors
 ///
-/// An error if the scheme is not defined for such a network.
+/// An error if the scheme is not defined for such a network, or if the stack has no roles.
 pub fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> Result<Vec<Caveat>, AssembleError> {
+    if stack.roles.is_empty() {
+        return Err(AssembleError::NoRoles);
+    }
     let places = Places::of(stack);
-    let is_inner = |map: &&Map| matches!(map.role.kind, RoleKind::FfnIn | RoleKind::FfnGate);
-    let d_ff = places.maps.iter().find(is_inner).map(|map| map.fans.fan_out);
-    let architecture = Architecture { d_ff, ..outline(stack) }.resolved()?;
+    let architecture = outline(stack).resolved()?;
     let recipe = scheme.recipe();
     recipe.fits(&architecture)?;
     let mut written: HashMap<String, Init> = HashMap::new();
@@ -139,14 +142,14 @@ fn write_scales(stack: &mut Stack, places: &Places, recipe: &dyn Recipe, residua
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::architecture::{Activation, Experts, NormChoice, NormPlacement};
+    use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement};
     use crate::assemble::{Input, Run, assemble};
     use sigprop_stack::{MapRole, Weighting};
 
     /// The roles of a stack that was assembled, from the names of its tensors.
-    fn with_roles(mut stack: Stack) -> Stack {
+    pub(crate) fn with_roles(mut stack: Stack) -> Stack {
         let kinds = [
             ("heads.query", RoleKind::Query),
             ("heads.key", RoleKind::Key),

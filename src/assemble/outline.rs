@@ -3,14 +3,17 @@
 use std::str::FromStr as _;
 
 use sigprop_stack::{
-    Activation as Function, Attention, Component, Mixture, Node, NormKind, Op, RoleKind, Source, Stack, Stream,
+    Activation as Function, Attention, Component, EmbeddingTerm, Mask, Mixture, Node, NormKind, Op, RoleKind, Source,
+    Stack, Stream, Tensor,
 };
 
-use crate::architecture::{Activation, Architecture, Experts, Kind, NormChoice, NormPlacement};
+use crate::architecture::{Activation, Architecture, Experts, Kind, NormChoice, NormPlacement, Positions};
 
 /// The parts of a stream that decide its outline.
 #[derive(Default)]
 struct Found<'s> {
+    /// Everything that is embedded: the terms of the source, and those that are added later.
+    terms: Vec<&'s EmbeddingTerm>,
     attention: Option<&'s Attention>,
     mixture: Option<&'s Mixture>,
     function: Option<Function>,
@@ -33,6 +36,7 @@ impl<'s> Found<'s> {
                 Op::Apply(Component::Activation(function)) => {
                     self.function.get_or_insert(*function);
                 }
+                Op::Apply(Component::Embedding(term)) => self.terms.push(term),
                 Op::Attention(attention) => {
                     self.attention.get_or_insert(attention);
                 }
@@ -57,17 +61,43 @@ impl<'s> Found<'s> {
             (_, false) => NormPlacement::Pre,
         }
     }
+
+    /// Returns the positions that are added to embeddings.
+    fn positions(&self) -> Positions {
+        let learned = |term: &&EmbeddingTerm| matches!(term, EmbeddingTerm::LearnedPosition { .. });
+        let sinusoidal = |term: &&EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
+        match (self.terms.iter().any(learned), self.terms.iter().any(sinusoidal)) {
+            (true, _) => Positions::Learned,
+            (false, true) => Positions::Sinusoidal,
+            (false, false) => Positions::None,
+        }
+    }
+
+    /// Returns the number of rows of a table of which every token gets one, the same for all.
+    fn token_types(&self) -> usize {
+        let rows = |term: &&EmbeddingTerm| match term {
+            EmbeddingTerm::Constant { rows, .. } => Some(*rows),
+            EmbeddingTerm::Token { .. }
+            | EmbeddingTerm::LearnedPosition { .. }
+            | EmbeddingTerm::SinusoidalPosition { .. }
+            | EmbeddingTerm::Segment { .. } => None,
+        };
+        self.terms.iter().find_map(rows).unwrap_or(0)
+    }
 }
 
 fn is_norm(node: &Node) -> bool {
     matches!(node.op, Op::Apply(Component::Norm(_)))
 }
 
-/// Returns the architecture that resembles a stack with roles. Only its shape, its norms and its activation mean
-/// something: those that schemes read.
-pub(super) fn outline(stack: &Stack) -> Architecture {
+/// Returns the architecture that resembles a stack with roles. Only its shape, its embeddings, its norms, its attention
+/// and its activation mean something: those that schemes read.
+pub(crate) fn outline(stack: &Stack) -> Architecture {
     let stream = &stack.streams[stack.gradient.stream];
     let mut found = Found::default();
+    if let Source::Embedding(embedding) = &stream.source {
+        found.terms.extend(&embedding.terms);
+    }
     // The norm after the last block decides nothing.
     let (last, before) = stream.body.split_last().expect("a checked stream has nodes");
     found.in_body(if is_norm(last) { before } else { &stream.body });
@@ -79,6 +109,10 @@ pub(super) fn outline(stack: &Stack) -> Architecture {
         None => stack.roles.values().filter(|role| role.kind == RoleKind::Other).count().max(1),
     };
     let is_gated = stack.roles.values().any(|role| role.kind == RoleKind::FfnGate);
+    let is_inner = |weight: &Tensor| {
+        let role = stack.roles.get(&weight.name);
+        role.is_some_and(|role| matches!(role.kind, RoleKind::FfnIn | RoleKind::FfnGate))
+    };
     Architecture {
         kind: if is_mlp { Kind::Mlp } else { Kind::Encoder },
         n_layers,
@@ -86,6 +120,13 @@ pub(super) fn outline(stack: &Stack) -> Architecture {
         n_heads: found.attention.map(|attention| attention.n_heads),
         n_kv_heads: found.attention.map(|attention| attention.n_kv_heads),
         d_head: found.attention.map(|attention| attention.d_head),
+        d_ff: fan_out(&stream.body, &is_inner),
+        causal: found.attention.is_some_and(|attention| attention.mask.after == Mask::CAUSAL.after),
+        attention_scale: found.attention.map(|attention| attention.scale),
+        positions: found.positions(),
+        segments: found.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. })),
+        token_types: found.token_types(),
+        embedding_scale: embedding_scale(stream),
         seq_len: stream.seq_len,
         vocab_size,
         activation: found.function.map_or(plain.activation, |function| word(function, is_gated)),
@@ -102,7 +143,7 @@ fn experts(mixture: &Mixture) -> Experts {
     Experts {
         n_experts: mixture.n_experts,
         top_k: mixture.top_k,
-        d_ff: inner_width(&mixture.expert).unwrap_or(1),
+        d_ff: fan_out(&mixture.expert, &|_| true).unwrap_or(1),
         shared_d_ff: 0,
         shared_gate: false,
         weighting: mixture.weighting,
@@ -113,12 +154,27 @@ fn experts(mixture: &Mixture) -> Experts {
     }
 }
 
-/// Returns the fan-out of the first map of a chain.
-fn inner_width(body: &[Node]) -> Option<usize> {
+/// Returns the fan-out of the first map of a chain for whose weight `is_meant` returns true.
+fn fan_out(body: &[Node], is_meant: &dyn Fn(&Tensor) -> bool) -> Option<usize> {
     body.iter().find_map(|node| match &node.op {
-        Op::Apply(Component::Linear(map)) => Some(map.fan_out),
-        op => op.bodies().find_map(inner_width),
+        Op::Apply(Component::Linear(map)) => is_meant(&map.weight).then_some(map.fan_out),
+        Op::Apply(Component::Convolution(map)) => is_meant(&map.weight).then_some(map.fan_out),
+        op => op.bodies().find_map(|body| fan_out(body, is_meant)),
     })
+}
+
+/// Returns the factor on the embedding of a token, before anything is added to it.
+fn embedding_scale(stream: &Stream) -> f64 {
+    let is_alone = matches!(&stream.source, Source::Embedding(embedding) if embedding.terms.len() == 1);
+    let first = match stream.body.first().map(|node| &node.op) {
+        Some(Op::Chain(body)) => body.first(),
+        Some(Op::Apply(_)) => stream.body.first(),
+        _ => None,
+    };
+    match first.map(|node| &node.op) {
+        Some(Op::Apply(Component::Scale(scale))) if is_alone => scale.factor,
+        _ => 1.0,
+    }
 }
 
 /// Returns the width of a stream at its source, and the number of its ids; `vocab_size` if it embeds no ids.

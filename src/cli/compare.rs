@@ -105,7 +105,7 @@ impl Arguments {
         let Some(described) = self.description.begin(self.averages, None, console)? else { return Ok(Outcome::Done) };
         let schemes = match &self.schemes {
             Some(List(schemes)) => schemes.clone(),
-            None => default_schemes(&described.setting.architecture)?,
+            None => default_schemes(&described.setting.architecture())?,
         };
         self.plot.claim()?;
         self.report.claim()?;

@@ -1,23 +1,34 @@
 //! The description of a network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
+use std::path::PathBuf;
+
 use crate::{
-    Caveat, Options, Positions, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names,
-    stack_file::fingerprint, verdict::Shape,
+    Caveat, Options, Positions, Sites, Theory,
+    architecture::Architecture,
+    assemble::Run,
+    compare::{Setting, Subject},
+    huggingface::Names,
+    stack_file::{fingerprint, read_stack, stack_hash},
+    verdict::Shape,
 };
-use clap::{Args, ValueEnum};
+use anyhow::Context;
+use clap::{Arg, Args, ValueEnum};
+use sigprop_stack::Stack;
 use sigprop_validate::Identity;
 
 use super::{
     console::Console,
+    hint::did_you_mean,
     input::{InputArguments, LossAt},
     parse,
     shape::ShapeArguments,
     source::ConfigArguments,
-    title::{norm_placement, title},
+    title::{norm_placement, stack_title, title},
 };
 
-/// MODEL, the flags that override it, its input and its gradient.
+/// MODEL, the flags that override it, its input and its gradient; or a stack file in place of MODEL and its input.
 #[derive(Args, Debug)]
+#[command(mut_args(apart_from_stack))]
 pub(crate) struct DescriptionArguments {
     /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or JSON
     /// model file (docs/model-files.md lists its keys), JSON itself ('{"n_layers": 24}'), or `mlp`; without MODEL the
@@ -41,6 +52,22 @@ pub(crate) struct DescriptionArguments {
     /// Stream of an encoder–decoder at whose end the gradient starts [default: decoder].
     #[arg(long, value_enum, value_name = "STREAM", help_heading = "Gradient")]
     pub(crate) loss_at: Option<LossAt>,
+
+    /// Read the whole network from a dumped stack; `-` is standard input. A scheme initialises it anew, if the file has
+    /// the roles of its maps (docs/formats.md).
+    #[arg(long, value_name = "FILE", help_heading = "Stack files")]
+    stack: Option<PathBuf>,
+}
+
+/// Makes the arguments that describe a network conflict with --stack: a stack file holds the whole network. A scheme
+/// can initialise it anew.
+fn apart_from_stack(argument: Arg) -> Arg {
+    let heading = argument.get_help_heading();
+    if argument.get_id() == "model" || matches!(heading, Some("Shape" | "Input")) {
+        argument.conflicts_with("stack")
+    } else {
+        argument
+    }
 }
 
 /// The averages that a prediction takes, and the terms that it includes.
@@ -132,37 +159,52 @@ pub(crate) struct Described {
 impl Described {
     /// Returns a line that describes the network.
     pub(crate) fn title(&self) -> String {
-        let architecture = &self.setting.architecture;
-        let name = architecture.name.as_deref().unwrap_or(architecture.kind.name());
-        let stream = architecture.decoder.as_deref().unwrap_or(architecture);
-        let shape = Shape { width: stream.d_model, seq_len: stream.seq_len };
-        title(name, stream.n_layers, norm_placement(architecture), shape)
+        match &self.setting.subject {
+            Subject::Described { architecture, .. } => {
+                let name = architecture.name.as_deref().unwrap_or(architecture.kind.name());
+                let stream = architecture.decoder.as_deref().unwrap_or(architecture);
+                let shape = Shape { width: stream.d_model, seq_len: stream.seq_len };
+                title(name, stream.n_layers, norm_placement(architecture), shape)
+            }
+            Subject::Stack(stack) => stack_title(stack, None),
+        }
     }
 }
 
 /// Returns the settings that determine the predictions of a network, apart from its scheme.
 pub(super) fn identity(setting: &Setting) -> Identity {
-    let Setting { architecture, input, run, options } = setting;
-    let Run { train, grad_correlation, decoder_input, loss_at } = run;
-    let Options { sites, steps, theory, positions } = options;
-    vec![
-        ("architecture", fingerprint(architecture)),
-        ("input", fingerprint(input)),
-        ("train", train.to_string()),
-        ("grad-correlation", grad_correlation.to_string()),
-        ("decoder-input", fingerprint(decoder_input)),
-        ("loss-at", format!("{loss_at:?}")),
+    let Options { sites, steps, theory, positions } = setting.options;
+    let mut identity = match &setting.subject {
+        Subject::Described { architecture, input, run } => {
+            let Run { train, grad_correlation, decoder_input, loss_at } = run;
+            vec![
+                ("architecture", fingerprint(architecture)),
+                ("input", fingerprint(input)),
+                ("train", train.to_string()),
+                ("grad-correlation", grad_correlation.to_string()),
+                ("decoder-input", fingerprint(decoder_input)),
+                ("loss-at", format!("{loss_at:?}")),
+            ]
+        }
+        Subject::Stack(stack) => vec![("stack", stack_hash(stack))],
+    };
+    identity.extend([
         ("sites", format!("{sites:?}")),
         ("steps", steps.to_string()),
         ("theory", format!("{theory:?}")),
         ("grading", format!("{positions:?}")),
-    ]
+    ]);
+    identity
 }
 
 impl DescriptionArguments {
     /// Returns the network that the arguments describe. `scheme` may name the release of a library that draws its
     /// weights.
     pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
+        if let Some(path) = &self.stack {
+            let setting = Setting::from(self.with_gradient(read_stack(path)?)?);
+            return Ok(Described { setting, caveats: Vec::new(), names: Names::own(&Architecture::default()) });
+        }
         let described = self.config.described(self.model.as_deref(), scheme, self.shape.seq_len())?;
         let (mut caveats, names) = (described.caveats(), described.names());
         let mut architecture = described.architecture.clone();
@@ -176,7 +218,18 @@ impl DescriptionArguments {
             decoder_input: self.input.decoder_input(&architecture)?,
             loss_at: self.loss_at.map(Into::into),
         };
-        Ok(Described { setting: Setting { input, run, ..Setting::from(architecture) }, caveats, names })
+        Ok(Described { setting: Setting::described(architecture, input, run), caveats, names })
+    }
+
+    /// Returns a stack with the gradient of the flags, where they set it.
+    fn with_gradient(&self, mut stack: Stack) -> anyhow::Result<Stack> {
+        if let Some(stream) = self.loss_at {
+            stack.gradient.stream = stream_named(&stack, stream.name())?;
+        }
+        if let Some(correlation) = self.grad_correlation {
+            stack.gradient.correlation = correlation;
+        }
+        Ok(stack)
     }
 
     /// Returns the network, with the options for predictions on its stream. Returns `None` if the command was asked how
@@ -199,4 +252,13 @@ impl DescriptionArguments {
     pub(crate) fn explain(&self, scheme: Option<&str>, console: Console) -> anyhow::Result<bool> {
         self.config.explain(self.model.as_deref(), scheme, self.shape.seq_len(), console)
     }
+}
+
+/// Returns the index of a stream.
+fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
+    stack.streams.iter().position(|stream| stream.name == name).with_context(|| {
+        let known = stack.streams.iter().map(|stream| stream.name.as_str()).collect::<Vec<_>>().join(", ");
+        let hint = did_you_mean(name, stack.streams.iter().map(|stream| stream.name.as_str()));
+        format!("--loss-at {name}: expected a stream of the stack, {known}{hint}")
+    })
 }

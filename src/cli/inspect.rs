@@ -238,11 +238,11 @@ impl Arguments {
         let model = read_stack(path)?;
         let mut stack = model.clone();
         let names = Names::own(&Architecture::default());
-        let Some(flag) = self.scheme.given() else {
+        if self.scheme.given().is_none() {
             let scheme = "of the stack file".to_owned();
             return Ok(Expected { architecture: None, names, scheme, stack, model, caveats: Vec::new() });
-        };
-        let scheme = self.scheme.for_stack(flag, &stack)?;
+        }
+        let scheme = self.scheme.scheme(None)?;
         let mut caveats = initialise(&mut stack, &scheme, Theory::default())?;
         caveats.extend(foreign_scales(&model, &stack, &scheme.label()));
         Ok(Expected { architecture: None, names, scheme: scheme.to_string(), stack, model, caveats })

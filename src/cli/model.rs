@@ -5,29 +5,28 @@ use std::path::{Path, PathBuf};
 use crate::{
     Caveat,
     architecture::{Architecture, Head},
-    assemble::{Assembled, initialise, set_head},
+    assemble::{Assembled, set_head},
+    compare::Subject,
     cost::Cost,
     huggingface::Names,
     predict::Theory,
     schemes::Scheme,
-    stack_file::{read_stack, stack_json},
+    stack_file::stack_json,
     verdict::Shape,
 };
-use anyhow::{Context, bail};
-use clap::{Arg, Args};
-use sigprop_stack::{BlockName, Stack};
+use anyhow::bail;
+use clap::Args;
+use sigprop_stack::Stack;
 
 use super::{
     console::Console,
-    description::DescriptionArguments,
-    hint::did_you_mean,
+    description::{Described, DescriptionArguments},
     parse,
-    title::{norm_placement, title},
+    title::stack_title,
 };
 
 /// MODEL, the flags that override it, its scheme and its input.
 #[derive(Args, Debug)]
-#[command(mut_args(apart_from_stack))]
 pub(crate) struct ModelArguments {
     #[command(flatten)]
     description: DescriptionArguments,
@@ -35,26 +34,10 @@ pub(crate) struct ModelArguments {
     #[command(flatten)]
     scheme: SchemeArguments,
 
-    /// Read the whole network from a dumped stack; `-` is standard input. With --scheme it is initialised anew, if the
-    /// file has the roles of its maps.
-    #[arg(long, value_name = "FILE", help_heading = "Stack files")]
-    stack: Option<PathBuf>,
-
     /// Also write the network as JSON, every number resolved; `-` writes it to standard output
     /// instead of everything else.
     #[arg(long, value_name = "FILE", help_heading = "Stack files")]
     dump_stack: Option<PathBuf>,
-}
-
-/// Makes the arguments that describe a network conflict with --stack: a stack file holds the whole network. A scheme
-/// can initialise it anew.
-fn apart_from_stack(argument: Arg) -> Arg {
-    let heading = argument.get_help_heading();
-    if argument.get_id() == "model" || matches!(heading, Some("Shape" | "Input")) {
-        argument.conflicts_with("stack")
-    } else {
-        argument
-    }
 }
 
 /// How the weights are drawn.
@@ -117,49 +100,45 @@ impl Network {
     /// Returns a line that describes the network.
     pub(crate) fn title(&self) -> String {
         let scheme = self.scheme.as_ref().map_or(String::new(), |scheme| format!(", scheme {scheme}"));
-        let architecture = self.described.as_ref().map(|(architecture, _)| architecture);
-        let body = &self.stack.streams[self.stack.gradient.stream].body;
-        let n_blocks = body.iter().filter(|node| BlockName::is_block(&node.name)).count();
-        title(&self.stack.name, n_blocks, architecture.and_then(norm_placement), self.shape()) + &scheme
+        stack_title(&self.stack, self.described.as_ref().map(|(architecture, _)| architecture)) + &scheme
     }
 }
 
 impl ModelArguments {
     /// Returns the network that the arguments describe. A scheme that depends on the signal follows it in this theory.
     pub(crate) fn network(&self, theory: Theory) -> anyhow::Result<Network> {
-        if let Some(path) = &self.stack {
-            let mut stack = read_stack(path)?;
-            if let Some(stream) = self.description.loss_at {
-                stack.gradient.stream = stream_named(&stack, stream.name())?;
-            }
-            if let Some(correlation) = self.description.grad_correlation {
-                stack.gradient.correlation = correlation;
-            }
-            let scheme = self.scheme.given().map(|flag| self.scheme.for_stack(flag, &stack)).transpose()?;
-            let caveats = match &scheme {
-                Some(scheme) => initialise(&mut stack, scheme, theory)?,
-                None => Vec::new(),
-            };
-            let cost = Cost::of(&stack, None)?;
-            let names = Names::own(&Architecture::default());
-            let scheme = scheme.as_ref().map(Scheme::to_string);
-            return Ok(Network { stack, caveats, cost, names, described: None, scheme });
-        }
         let mut described = self.description.setting(self.scheme.text())?;
         described.setting.options.theory = theory;
-        let names = described.names;
-        let mut warnings = described.caveats;
-        let scheme = self.scheme.scheme(described.setting.architecture.scheme.as_deref())?;
+        match &described.setting.subject {
+            Subject::Stack(stack) => self.of_stack(stack, &described),
+            Subject::Described { architecture, .. } => self.assembled(architecture, &described),
+        }
+    }
+
+    /// Returns the network of a stack file, initialised anew if a flag of the scheme is given.
+    fn of_stack(&self, stack: &Stack, described: &Described) -> anyhow::Result<Network> {
+        let scheme = self.scheme.given().map(|_| self.scheme.scheme(None)).transpose()?;
+        let assembled = scheme.as_ref().map(|scheme| described.setting.assemble(scheme)).transpose()?;
+        let own = || Assembled { stack: stack.clone(), caveats: Vec::new() };
+        let Assembled { stack, caveats } = assembled.unwrap_or_else(own);
+        let cost = Cost::of(&stack, None)?;
+        let scheme = scheme.as_ref().map(Scheme::to_string);
+        Ok(Network { stack, caveats, cost, names: described.names.clone(), described: None, scheme })
+    }
+
+    /// Returns the network that is assembled from an architecture.
+    fn assembled(&self, architecture: &Architecture, described: &Described) -> anyhow::Result<Network> {
+        let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let Assembled { stack, caveats } = described.setting.assemble(&scheme)?;
-        let architecture = described.setting.architecture;
-        warnings.extend(caveats);
-        let cost = Cost::of(&stack, Some(&architecture))?.with_names(&stack, &names)?;
+        let names = described.names.clone();
+        let cost = Cost::of(&stack, Some(architecture))?.with_names(&stack, &names)?;
         let named = match self.scheme.text() {
             Some(text) if text.starts_with("hf@") => text.to_owned(),
             Some(_) | None => scheme.to_string(),
         };
-        let described = Some((architecture, scheme));
-        Ok(Network { stack, caveats: warnings, cost, names, described, scheme: Some(named) })
+        let caveats = described.caveats.iter().cloned().chain(caveats).collect();
+        let described = Some((architecture.clone(), scheme));
+        Ok(Network { stack, caveats, cost, names, described, scheme: Some(named) })
     }
 
     /// Reports how a config is read, if that is asked for. Returns true if it was.
@@ -176,30 +155,10 @@ impl ModelArguments {
     }
 }
 
-/// Returns the index of a stream.
-fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
-    stack.streams.iter().position(|stream| stream.name == name).with_context(|| {
-        let known = stack.streams.iter().map(|stream| stream.name.as_str()).collect::<Vec<_>>().join(", ");
-        let hint = did_you_mean(name, stack.streams.iter().map(|stream| stream.name.as_str()));
-        format!("--loss-at {name}: expected a stream of the stack, {known}{hint}")
-    })
-}
-
 impl SchemeArguments {
     /// Returns the text of `--scheme`.
     pub(crate) fn text(&self) -> Option<&str> {
         self.scheme.as_deref()
-    }
-
-    /// Returns the scheme that initialises a stack file anew.
-    pub(crate) fn for_stack(&self, flag: &str, stack: &Stack) -> anyhow::Result<Scheme> {
-        if stack.roles.is_empty() {
-            bail!(
-                "{flag}: expected a stack file with the key \"roles\", got one without; leave the flag out for the \
-                 distributions of the file, or add the roles of its maps (docs/formats.md)"
-            );
-        }
-        self.scheme(None)
     }
 
     /// Returns the first of its flags that is given.

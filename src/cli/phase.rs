@@ -3,6 +3,7 @@
 use std::iter;
 
 use crate::{
+    compare::Subject,
     phase::{Axis, Map, Phase, PhaseError},
     report::{Picture, edges_rows, phase_json, phase_rows, phase_table},
     schemes::Scheme,
@@ -33,7 +34,7 @@ Numbers that can be varied:
   branch-scale            factor on the output of branches, as --branch-scale
   skip-scale              factor on skip connections, as --skip-scale
   bias-std                standard deviation of the biases of the blocks
-  layers                  number of blocks
+  layers                  number of blocks; not with --stack
   an argument of --scheme, in place of the given one: k and alpha of dslm, std
                           of normal, qk, value, ffn, embedding, ratio of gains
 Gains multiply the scheme's weights: with --scheme lecun a weight-gain is σ_w
@@ -118,7 +119,15 @@ impl Arguments {
         }
         self.plot.claim()?;
         let setting = &described.setting;
-        let scheme = self.scheme.scheme(setting.architecture.scheme.as_deref())?;
+        let scheme = match &setting.subject {
+            Subject::Described { architecture, .. } => self.scheme.scheme(architecture.scheme.as_deref())?,
+            Subject::Stack(_) if self.scheme.given().is_none() => {
+                bail!(
+                    "--stack: expected --scheme NAME too, got none; the numbers that are varied are relative to a scheme"
+                )
+            }
+            Subject::Stack(_) => self.scheme.scheme(None)?,
+        };
         let map = Map::new(setting, &scheme, &axes)?;
         let places = map.places();
         let axes = axes.iter().zip(["x", "y"]).map(|(axis, name)| (name, axis.to_string()));

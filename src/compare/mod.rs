@@ -3,11 +3,15 @@
 mod choice;
 mod column;
 mod summary;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
 
 use sigprop_stack::Stack;
 
 use crate::architecture::Architecture;
-use crate::assemble::{AssembleError, Assembled, Input, Run, assemble_in};
+use crate::assemble::{AssembleError, Assembled, Input, Run, assemble_in, initialise, outline};
 use crate::caveat::Caveat;
 use crate::predict::{Options, Sites, predict};
 use crate::schemes::{Scheme, SchemeError};
@@ -15,31 +19,73 @@ pub use choice::{all_schemes, default_schemes};
 pub use column::{Column, Value, sort};
 pub use summary::{Growth, MARGIN_FORMATS, Summary, WorstTensor};
 
-/// The network on which schemes are tried, and the mode in which it runs.
+/// The network on which schemes are tried, and the options of predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// The shape of the network.
-    pub architecture: Architecture,
-    /// The input of the network.
-    pub input: Input,
-    /// The mode in which the network runs.
-    pub run: Run,
+    /// The network without the numbers that a scheme writes.
+    pub subject: Subject,
     /// The options of predictions.
     pub options: Options,
+}
+
+/// A network on which schemes are tried.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    /// A network that is assembled anew for every scheme.
+    Described {
+        /// The shape of the network.
+        architecture: Box<Architecture>,
+        /// The input of the network.
+        input: Input,
+        /// The mode in which the network runs.
+        run: Run,
+    },
+    /// A stack with the roles of its maps, which schemes initialise anew.
+    Stack(Stack),
 }
 
 /// The setting of a network in evaluation, with token ids by Zipf's law.
 impl From<Architecture> for Setting {
     fn from(architecture: Architecture) -> Self {
-        Self { architecture, input: Input::default(), run: Run::default(), options: Sites::Stream.into() }
+        Self::described(architecture, Input::default(), Run::default())
+    }
+}
+
+/// The setting of a stack with roles. A stack without roles is refused when a scheme is tried.
+impl From<Stack> for Setting {
+    fn from(stack: Stack) -> Self {
+        Self { subject: Subject::Stack(stack), options: Sites::Stream.into() }
     }
 }
 
 impl Setting {
-    /// Assembles the stack under `scheme`. A scheme that depends on the signal follows it in the theory that the
+    /// The setting of a network that is assembled from an architecture, an input and a mode.
+    pub fn described(architecture: Architecture, input: Input, run: Run) -> Self {
+        let subject = Subject::Described { architecture: Box::new(architecture), input, run };
+        Self { subject, options: Sites::Stream.into() }
+    }
+
+    /// Returns the architecture of the network; for a stack, the one that resembles it.
+    pub fn architecture(&self) -> Cow<'_, Architecture> {
+        match &self.subject {
+            Subject::Described { architecture, .. } => Cow::Borrowed(architecture),
+            Subject::Stack(stack) => Cow::Owned(outline(stack)),
+        }
+    }
+
+    /// Returns the network under `scheme`. A scheme that depends on the signal follows it in the theory that the
     /// options set.
     pub(crate) fn assemble(&self, scheme: &Scheme) -> Result<Assembled, AssembleError> {
-        assemble_in(self.options.theory, &self.architecture, scheme, &self.input, &self.run)
+        match &self.subject {
+            Subject::Described { architecture, input, run } => {
+                assemble_in(self.options.theory, architecture, scheme, input, run)
+            }
+            Subject::Stack(stack) => {
+                let mut stack = stack.clone();
+                let caveats = initialise(&mut stack, scheme, self.options.theory)?;
+                Ok(Assembled { stack, caveats })
+            }
+        }
     }
 }
 

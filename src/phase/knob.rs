@@ -1,12 +1,14 @@
 //! The numbers that can be varied, and their effects.
 
-use sigprop_stack::{Attention, Init, Named, Stack, Tensor};
+use std::collections::HashSet;
+
+use sigprop_stack::{Init, Named, Stack};
 
 use super::PhaseError;
-use crate::architecture::Architecture;
+use crate::assemble::Parts;
+use crate::compare::{Setting, Subject};
 use crate::nearest::nearest;
 use crate::schemes::{Scheme, SchemeError};
-use crate::verdict::over_blocks;
 
 /// A number of the architecture, of the stack that a scheme has written, or of the scheme itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +56,19 @@ impl Knob {
         }
     }
 
-    /// The knob with this name: one that every network has, or an argument of `scheme`.
-    pub(super) fn named(name: &str, scheme: &Scheme) -> Result<Self, PhaseError> {
+    /// The knob with this name: one that every network of this kind has, or an argument of `scheme`. The blocks of a
+    /// stack are given.
+    pub(super) fn named(name: &str, subject: &Subject, scheme: &Scheme) -> Result<Self, PhaseError> {
+        let is_given = |knob: &Self| *knob == Self::Layers && matches!(subject, Subject::Stack(_));
         let arguments = scheme.about().parameters.iter().map(|parameter| Self::Argument(parameter.name));
-        let knobs: Vec<Self> = Self::COMMON.into_iter().chain(arguments).collect();
-        knobs.iter().find(|knob| knob.name() == name).copied().ok_or_else(|| {
-            let names = || knobs.iter().map(|knob| knob.name());
-            PhaseError::Unknown {
-                got: name.to_owned(),
-                nearest: nearest(name, names()).map(str::to_owned),
-                known: names().collect::<Vec<_>>().join(", "),
-            }
+        let knobs: Vec<Self> = Self::COMMON.into_iter().chain(arguments).filter(|knob| !is_given(knob)).collect();
+        if name == Self::Layers.name() && !knobs.contains(&Self::Layers) {
+            return Err(PhaseError::Given { name: name.to_owned(), known: names(&knobs) });
+        }
+        knobs.iter().find(|knob| knob.name() == name).copied().ok_or_else(|| PhaseError::Unknown {
+            got: name.to_owned(),
+            nearest: nearest(name, knobs.iter().map(|knob| knob.name())).map(str::to_owned),
+            known: names(&knobs),
         })
     }
 
@@ -86,8 +90,9 @@ impl Knob {
     }
 
     /// Sets the number in the architecture, before the network is assembled. Does nothing if the knob does not belong
-    /// to the architecture.
-    pub(super) fn describe(self, value: f64, architecture: &mut Architecture) {
+    /// to the architecture, or if there is none.
+    pub(super) fn describe(self, value: f64, setting: &mut Setting) {
+        let Subject::Described { architecture, .. } = &mut setting.subject else { return };
         match self {
             Self::Layers => architecture.set_layers(value as usize),
             Self::SkipScale => architecture.skip_scale = Some(value),
@@ -110,59 +115,48 @@ impl Knob {
         }
     }
 
-    /// Applies this knob to the numbers that a scheme has written into a stack (gains and `bias-std`). Does nothing if
-    /// the knob belongs to the architecture or is an argument of the scheme.
+    /// Applies this knob to the numbers that a scheme has written into a stack: gains, `bias-std`, and the scales of
+    /// residual connections that do not come from an architecture. Does nothing if the knob is an argument of the scheme.
     pub(super) fn turn(self, value: f64, stack: &mut Stack) {
-        let scaled = |is_meant: fn(&str) -> bool| {
-            move |tensor: &mut Tensor| {
-                if is_meant(&tensor.name) {
-                    tensor.init = tensor.init.scaled(value);
-                }
-            }
-        };
+        let parts = Parts::of(stack);
+        let scaled = |init: Init| init.scaled(value);
         match self {
-            Self::WeightGain => tensors(stack, scaled(is_weight)),
-            Self::EmbeddingGain => tensors(stack, scaled(is_table)),
-            Self::BiasStd => tensors(stack, |tensor| {
-                if is_bias(&tensor.name) {
-                    tensor.init = if value > 0.0 { Init::Normal { std: value } } else { Init::Zero };
-                }
+            Self::WeightGain => write(stack, &parts.weights, scaled),
+            Self::EmbeddingGain => write(stack, &parts.tables, scaled),
+            Self::BiasStd => {
+                let init = if value > 0.0 { Init::Normal { std: value } } else { Init::Zero };
+                write(stack, &parts.biases, |_| init);
+            }
+            Self::ScoreGain => stack.change(|named| match named {
+                Named::Attention(attention) => attention.scale *= value,
+                Named::Tensor(_) | Named::Norm(..) | Named::Sum(..) => {}
             }),
-            Self::ScoreGain => attentions(stack, |attention| attention.scale *= value),
-            Self::Layers | Self::SkipScale | Self::BranchScale | Self::Argument(_) => {}
+            Self::SkipScale => write_scale(stack, &parts.residuals, true, value),
+            Self::BranchScale => write_scale(stack, &parts.residuals, false, value),
+            Self::Layers | Self::Argument(_) => {}
         }
     }
 }
 
-fn tensors(stack: &mut Stack, change: impl Fn(&mut Tensor)) {
+fn names(knobs: &[Knob]) -> String {
+    knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Changes the distributions of tensors.
+fn write(stack: &mut Stack, tensors: &HashSet<String>, changed: impl Fn(Init) -> Init) {
     stack.change(|named| match named {
-        Named::Tensor(tensor) => change(tensor),
-        Named::Norm(..) | Named::Sum(..) | Named::Attention(_) => {}
+        Named::Tensor(tensor) if tensors.contains(&tensor.name) => tensor.init = changed(tensor.init),
+        Named::Tensor(_) | Named::Norm(..) | Named::Sum(..) | Named::Attention(_) => {}
     });
 }
 
-fn attentions(stack: &mut Stack, change: impl Fn(&mut Attention)) {
+/// Writes the scale of the skips of residual connections, or that of their branches.
+fn write_scale(stack: &mut Stack, residuals: &HashSet<String>, of_skips: bool, value: f64) {
     stack.change(|named| match named {
-        Named::Attention(attention) => change(attention),
-        Named::Tensor(_) | Named::Norm(..) | Named::Sum(..) => {}
+        Named::Sum(site, sum) if residuals.contains(&site) => {
+            let parts = sum.branches.iter_mut().filter(|part| part.body.is_empty() == of_skips);
+            parts.for_each(|part| part.scale = value);
+        }
+        Named::Tensor(_) | Named::Norm(..) | Named::Sum(..) | Named::Attention(_) => {}
     });
-}
-
-fn is_weight(tensor: &str) -> bool {
-    over_blocks(tensor).is_some() && last_part(tensor) == "weight"
-}
-
-fn is_bias(tensor: &str) -> bool {
-    over_blocks(tensor).is_some() && last_part(tensor) == "bias"
-}
-
-/// Returns true if the tensor is an embedding table of ids, positions or segments, and false if it is a projection of
-/// embeddings.
-fn is_table(tensor: &str) -> bool {
-    let embeds = tensor.split('.').any(|part| part == "embeddings");
-    embeds && !["weight", "bias"].contains(&last_part(tensor))
-}
-
-fn last_part(tensor: &str) -> &str {
-    tensor.rsplit('.').next().unwrap_or(tensor)
 }

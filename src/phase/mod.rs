@@ -103,6 +103,16 @@ pub enum PhaseError {
         /// The names of all numbers that can be varied.
         known: String,
     },
+    /// The number of blocks of a stack, which are given.
+    #[error(
+        "{name} cannot be varied in a stack, whose blocks are given; expected one of {known}, or MODEL instead of a stack"
+    )]
+    Given {
+        /// The name that was asked for.
+        name: String,
+        /// The names of all numbers that can be varied.
+        known: String,
+    },
     /// Both axes are the same.
     #[error("expected two different axes, got {name} twice")]
     Same {
@@ -182,7 +192,8 @@ impl<'a> Map<'a> {
         if x.name == y.name {
             return Err(PhaseError::Same { name: x.name.clone() });
         }
-        let knobs = [Knob::named(&x.name, scheme)?, Knob::named(&y.name, scheme)?];
+        let named = |axis: &Axis| Knob::named(&axis.name, &setting.subject, scheme);
+        let knobs = [named(x)?, named(y)?];
         for (axis, knob) in axes.iter().zip(knobs) {
             let (expected, allows) = knob.range();
             if !allows(axis.low) {
@@ -231,7 +242,7 @@ impl<'a> Map<'a> {
 
     fn setting(&self, at: MapPoint) -> Setting {
         let mut setting = self.setting.clone();
-        self.knobs(at).for_each(|(knob, value)| knob.describe(value, &mut setting.architecture));
+        self.knobs(at).for_each(|(knob, value)| knob.describe(value, &mut setting));
         setting
     }
 

@@ -2,14 +2,14 @@ use std::f64::consts::{PI, SQRT_2};
 
 use super::*;
 use crate::architecture::{Activation, Architecture};
-use crate::assemble::Input;
+use crate::assemble::{Input, Run, assemble, with_roles};
 
 /// A width at which terms of order 1/width are negligible.
 const WIDTH: usize = 1_000_000;
 
 fn mlp(n_layers: usize, activation: Activation) -> Setting {
     let shape = Architecture { n_layers, activation, d_model: WIDTH, seq_len: 2, ..Architecture::mlp() };
-    Setting { input: Input::Correlation(0.0), ..Setting::from(shape) }
+    Setting::described(shape, Input::Correlation(0.0), Run::default())
 }
 
 fn map(setting: &Setting, scheme: &str, axes: [&str; 2]) -> Result<Phase, PhaseError> {
@@ -104,7 +104,7 @@ fn scaled_skips_explode_and_vanish_where_they_must() {
 #[test]
 fn entropy_collapses_where_two_tokens_are_left() {
     let shape = Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), seq_len: 64, ..Architecture::default() };
-    let setting = Setting { input: Input::Uniform, ..Setting::from(shape) };
+    let setting = Setting::described(shape, Input::Uniform, Run::default());
     let found = map(&setting, "xavier", ["score-gain=1..32:3", "weight-gain=1..2:2"]).expect("a map");
     let scores = edge(&found, Failure::EntropyCollapse, 0).into_iter().zip(edge(&found, Failure::EntropyCollapse, 1));
     let gains: Vec<f64> = scores.map(|(score, weight)| score * weight * weight).collect();
@@ -140,4 +140,34 @@ fn threads_make_no_difference() {
         format!("{:?}", found.expect("a map"))
     };
     assert_eq!(text(1), text(3));
+}
+
+/// A stack with roles has the map of the architecture from which it was assembled; the numbers of its blocks are given.
+#[test]
+fn a_stack_has_the_map_of_its_architecture() {
+    let shape = Architecture { n_layers: 2, d_model: 64, seq_len: 8, vocab_size: 50, ..Architecture::default() };
+    let gpt2 = Architecture { causal: true, ..shape };
+    let of_stack = |architecture: &Architecture| {
+        let scheme = Scheme::parse("uniform:0.3").expect("a scheme");
+        let assembled = assemble(architecture, &scheme, &Input::default(), &Run::default()).expect("a network");
+        Setting::from(with_roles(assembled.stack))
+    };
+    let stack = of_stack(&gpt2);
+    for axes in [
+        ["skip-scale=0.5..1.5:2", "branch-scale=0.2..2:2"],
+        ["weight-gain=0.5..2:2", "embedding-gain=0.1..1:2"],
+        ["score-gain=1..4:2", "bias-std=0..0.1:2"],
+        ["k=1..2:2", "alpha=0.5..1:2"],
+    ] {
+        let [expected, found] = [&Setting::from(gpt2.clone()), &stack]
+            .map(|setting| map(setting, "dslm:k=1,alpha=1", axes).expect("a map"));
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+    }
+    let message = map(&stack, "xavier", ["layers=1..4", "weight-gain=1..2"]).unwrap_err().to_string();
+    assert!(message.starts_with("layers cannot be varied in a stack") && message.contains("skip-scale"), "{message}");
+    let mlp = Architecture { n_layers: 3, d_model: 64, seq_len: 8, ..Architecture::mlp() };
+    let axes = ["weight-gain=0.5..2:2", "bias-std=0..0.1:2"];
+    let [expected, found] =
+        [&Setting::from(mlp.clone()), &of_stack(&mlp)].map(|setting| map(setting, "kaiming", axes).expect("a map"));
+    assert_eq!(format!("{found:?}"), format!("{expected:?}"));
 }

@@ -90,7 +90,7 @@ pub fn recommend(
     done: &(dyn Fn() + Sync),
 ) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
-    let models = Models::new(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
+    let models = Models::new(setting, &Gains::start(setting.architecture().n_layers).scheme())?;
     let mut solver = Solver::new(&models, &demanded, done);
     let gains = solver.solve(None, None)?;
     let scheme = gains.rounded();
@@ -105,4 +105,27 @@ pub fn recommend(
     let nearest = nearest::nearest(setting, &stack)?;
     let weights = prediction.table.weights;
     Ok(Recommendation { scheme, summary, outcomes, nearest, without, stack, weights })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture::Architecture;
+    use crate::assemble::{Input, Run, assemble, with_roles};
+
+    /// A stack with roles gets the gains of the architecture from which it was assembled, and these meet the demands.
+    #[test]
+    fn a_stack_gets_gains_by_its_roles() {
+        let shape = Architecture { n_layers: 3, d_model: 64, seq_len: 8, vocab_size: 50, ..Architecture::default() };
+        let architecture = Architecture { causal: true, ..shape };
+        let scheme = Scheme::parse("uniform:0.3").expect("a scheme");
+        let assembled = assemble(&architecture, &scheme, &Input::default(), &Run::default()).expect("a network");
+        let demands = Demands { max_correlation: Some(0.5), ..Demands::default() };
+        let [expected, found] = [Setting::from(architecture), Setting::from(with_roles(assembled.stack))]
+            .map(|setting| recommend(&setting, &demands, &|| {}).expect("a network"));
+        assert!(found.is_feasible() && found.outcomes.iter().any(Outcome::is_binding), "{:?}", found.outcomes);
+        assert_eq!((found.scheme.to_string(), found.outcomes), (expected.scheme.to_string(), expected.outcomes));
+        let name = |nearest: Option<Nearest>| nearest.map(|nearest| nearest.scheme.to_string());
+        assert_eq!(name(found.nearest), name(expected.nearest));
+    }
 }

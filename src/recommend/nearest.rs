@@ -70,8 +70,9 @@ fn collect(body: &[Node], path: &str, numbers: &mut BTreeMap<String, f64>) {
             numbers.insert(linear.weight.name.clone(), linear.weight.init.std().ln());
         }
         if let Op::Sum(sum) = op {
-            let skip = sum.branches.first().map_or(1.0, |skip| skip.scale);
-            for (index, branch) in sum.branches.iter().enumerate().skip(1) {
+            let place = sum.branches.iter().position(|branch| branch.body.is_empty()).unwrap_or(0);
+            let skip = sum.branches.get(place).map_or(1.0, |skip| skip.scale);
+            for (index, branch) in sum.branches.iter().enumerate().filter(|(index, _)| *index != place) {
                 numbers.insert(format!("{path}.{index}"), (branch.scale / skip).abs().ln());
             }
         }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use sigprop_stack::Stack;
+use sigprop_stack::{Ids, Mask, Named, Source, Stack, check};
 
 use crate::architecture::{Architecture, Positions, Stem};
-use crate::assemble::{AssembleError, Input};
-use crate::compare::Setting;
+use crate::assemble::{AssembleError, Input, Run};
+use crate::compare::{Setting, Subject};
 use crate::cost::tensor_entries;
 use crate::predict::{Options, Positions as Grid, Theory, is_exchangeable};
 use crate::schemes::Scheme;
-use crate::verdict::over_blocks;
+use crate::verdict::{is_matrix, over_blocks};
 
 /// The models of a network in a search, as settings.
 pub(super) struct Models {
@@ -32,8 +32,8 @@ impl Models {
             settings.push(without_positions(&wide, scheme));
         }
         // Models that cannot be assembled are left out: latent attention, for example, always needs rotated features.
-        settings.retain(|setting| assembled(setting, scheme).is_ok());
-        let names = tensor_entries(&stack).into_keys().filter(|name| name.ends_with("weight"));
+        settings.retain(|setting| assembled(setting, scheme).is_ok_and(|stack| check(&stack).is_ok()));
+        let names = tensor_entries(&stack).into_keys().filter(|name| is_matrix(name));
         let matrices: BTreeSet<String> = names.filter_map(|name| over_blocks(&name)).collect();
         Ok(Self { settings, matrices: matrices.into_iter().collect() })
     }
@@ -65,51 +65,78 @@ fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
 /// The network with one sequence of at most `longest` tokens.
 fn shortened(setting: &Setting, longest: usize) -> Setting {
     let mut shortened = setting.clone();
-    for input in inputs(&mut shortened) {
-        if let Input::Tokens { sequences } = input {
-            sequences.truncate(1);
-            for sequence in sequences {
-                sequence.truncate(longest);
+    match &mut shortened.subject {
+        Subject::Described { architecture, input, run } => {
+            for input in inputs(input, run) {
+                if let Input::Tokens { sequences } = input {
+                    shorten(sequences, longest);
+                }
+            }
+            let shorter = |architecture: Architecture| Architecture {
+                seq_len: architecture.seq_len.min(longest),
+                ..architecture
+            };
+            **architecture = everywhere((**architecture).clone(), &shorter);
+        }
+        Subject::Stack(stack) => {
+            for stream in &mut stack.streams {
+                stream.seq_len = stream.seq_len.min(longest);
+                if let Source::Embedding(embedding) = &mut stream.source
+                    && let Ids::Given(given) = &mut embedding.ids
+                {
+                    shorten(&mut given.sequences, longest);
+                }
             }
         }
     }
-    let shorter =
-        |architecture: Architecture| Architecture { seq_len: architecture.seq_len.min(longest), ..architecture };
-    shortened.architecture = everywhere(shortened.architecture, &shorter);
     shortened
 }
 
+fn shorten(sequences: &mut Vec<Vec<u32>>, longest: usize) {
+    sequences.truncate(1);
+    sequences.iter_mut().for_each(|sequence| sequence.truncate(longest));
+}
+
 /// The network without an order of tokens: every token attends to all others, there are no class tokens, and positions
-/// have an effect only through embeddings.
+/// have an effect only through embeddings. A stack keeps everything but its masks.
 fn unordered(setting: &Setting) -> Setting {
     let mut unordered = setting.clone();
-    for input in inputs(&mut unordered) {
-        if matches!(input, Input::Tokens { .. }) {
-            *input = Input::Zipf;
-        }
-    }
-    let without = |architecture: Architecture| {
-        // With a stem, positions are added after the stem and separately from it.
-        let added = match architecture.positions {
-            Positions::LearnedRelative => Positions::Learned,
-            added @ (Positions::Learned | Positions::Sinusoidal) => added,
-            _ => Positions::None,
-        };
-        let positions = if architecture.stem.is_none() { added } else { Positions::None };
-        let stem = architecture.stem.map(|stem| match stem {
-            Stem::Patches { patch_width, class_token: _, distillation_token: _, bias, norm } => {
-                Stem::Patches { patch_width, class_token: false, distillation_token: false, bias, norm }
+    match &mut unordered.subject {
+        Subject::Described { architecture, input, run } => {
+            for input in inputs(input, run) {
+                if matches!(input, Input::Tokens { .. }) {
+                    *input = Input::Zipf;
+                }
             }
-            Stem::Audio { .. } => stem,
-        });
-        Architecture { causal: false, windows: Vec::new(), positions, stem, ..architecture }
-    };
-    unordered.architecture = everywhere(unordered.architecture, &without);
+            **architecture = everywhere((**architecture).clone(), &without_order);
+        }
+        Subject::Stack(stack) => stack.change(|named| match named {
+            Named::Attention(attention) => attention.mask = Mask::FULL,
+            Named::Tensor(_) | Named::Norm(..) | Named::Sum(..) => {}
+        }),
+    }
     unordered
 }
 
-fn inputs(setting: &mut Setting) -> impl Iterator<Item = &mut Input> {
-    [Some(&mut setting.input), setting.run.decoder_input.as_mut()].into_iter().flatten()
+fn without_order(architecture: Architecture) -> Architecture {
+    // With a stem, positions are added after the stem and separately from it.
+    let added = match architecture.positions {
+        Positions::LearnedRelative => Positions::Learned,
+        added @ (Positions::Learned | Positions::Sinusoidal) => added,
+        _ => Positions::None,
+    };
+    let positions = if architecture.stem.is_none() { added } else { Positions::None };
+    let stem = architecture.stem.map(|stem| match stem {
+        Stem::Patches { patch_width, class_token: _, distillation_token: _, bias, norm } => {
+            Stem::Patches { patch_width, class_token: false, distillation_token: false, bias, norm }
+        }
+        Stem::Audio { .. } => stem,
+    });
+    Architecture { causal: false, windows: Vec::new(), positions, stem, ..architecture }
+}
+
+fn inputs<'s>(input: &'s mut Input, run: &'s mut Run) -> impl Iterator<Item = &'s mut Input> {
+    [Some(input), run.decoder_input.as_mut()].into_iter().flatten()
 }
 
 /// Applies `change` to all streams of an encoder–decoder.
@@ -130,14 +157,15 @@ mod tests {
     fn presets_are_searched_in_the_mean_field_theory() {
         for preset in PRESETS {
             let setting = Setting::from(preset.architecture());
-            let scheme = Gains::start(setting.architecture.n_layers).scheme();
+            let architecture = setting.architecture();
+            let scheme = Gains::start(architecture.n_layers).scheme();
             let Models { settings, matrices: _ } = Models::new(&setting, &scheme).expect("a network");
             let is_plain = ["bert", "dslm"].iter().any(|name| preset.name.starts_with(name));
             assert_eq!(settings.len(), if is_plain { 2 } else { 3 }, "{}", preset.name);
             let theories = settings.iter().map(|setting| setting.options.theory == Theory::MeanField);
             assert!(theories.skip(1).all(|is_wide| is_wide), "{}", preset.name);
             let fastest = assembled(&settings[settings.len() - 1], &scheme).expect("a network");
-            assert_eq!(is_exchangeable(&fastest), setting.architecture.decoder.is_none(), "{}", preset.name);
+            assert_eq!(is_exchangeable(&fastest), architecture.decoder.is_none(), "{}", preset.name);
         }
     }
 }

@@ -68,7 +68,7 @@ impl<'a> Solver<'a> {
                 nearby = Some(gains);
             }
         }
-        let n_layers = self.models[model].architecture.n_layers;
+        let n_layers = self.models[model].architecture().n_layers;
         search(n_layers, nearby.as_ref(), |gains| Ok(moved(self.excesses(model, dropped, gains)?, slower, gains)))
     }
 

@@ -43,7 +43,7 @@ impl Spread {
     /// Returns the spreads of all weight matrices in the blocks that have a gradient, in the order of their names.
     pub(crate) fn all(weights: &[WeightRow]) -> Vec<Self> {
         let mut ranges: BTreeMap<(&str, &str), [f64; 2]> = BTreeMap::new();
-        let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
+        let matrices = weights.iter().filter(|row| is_matrix(&row.tensor));
         for (names, row) in matrices.filter_map(|row| Some((around_block(&row.tensor)?, row))) {
             let ln_norm = 0.5 * row.grad_second_moment.value.ln_abs();
             let range = ranges.entry(names).or_insert([f64::INFINITY, f64::NEG_INFINITY]);
@@ -54,6 +54,11 @@ impl Spread {
             |(names, [smallest, largest]): (_, [f64; 2])| Self { tensor: starred(names), ln_ratio: largest - smallest };
         flowing.map(spread).collect()
     }
+}
+
+/// Returns true if a tensor has the name of a weight matrix, or of some rows of one: `c_attn.weight[0:64]`.
+pub(crate) fn is_matrix(tensor: &str) -> bool {
+    tensor.split_once('[').map_or(tensor, |(whole, _)| whole).ends_with("weight")
 }
 
 /// Replaces the number of the block by `*`: `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`. `None` for names

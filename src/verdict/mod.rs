@@ -29,7 +29,7 @@ pub(crate) use floats::margin;
 pub(crate) use floats::overflow;
 pub use floats::{FORMATS, Format, NARROW_FORMATS};
 pub use grade::Grade;
-pub(crate) use gradients::{Spread, over_blocks};
+pub(crate) use gradients::{Spread, is_matrix, over_blocks};
 pub(crate) use profile::Profile;
 pub use trend::Trend;
 pub(crate) use trend::rate;

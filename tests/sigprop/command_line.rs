@@ -20,6 +20,7 @@ mod reported;
 mod reported_checkpoints;
 mod resume;
 mod settings;
+mod stack;
 mod verdicts;
 mod vision;
 
@@ -292,32 +293,6 @@ fn a_dumped_stack_is_the_complete_input() {
         .expect("the command starts");
     piped.stdin.take().expect("a pipe").write_all(&on_stdout.stdout).expect("the command reads");
     assert_eq!(stdout(&piped.wait_with_output().expect("the command ends")), stdout(&direct));
-}
-
-/// A stack file with the roles of its maps gets another scheme.
-#[test]
-fn a_stack_with_roles_is_initialised_anew() {
-    let folder = folder();
-    let stack = path(&folder, "stack.json");
-    stdout(&small("predict", &["--scheme", "uniform:0.3", "--dump-stack", &stack]));
-    let message = refused(&run(&["predict", "--stack", &stack, "--scheme", "gpt2"])).to_owned();
-    assert!(message.starts_with("error: --scheme: expected a stack file with the key \"roles\""), "{message}");
-    let mut document: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(&stack).expect("readable")).expect("JSON");
-    let kinds = [
-        ("attention.heads.query", "query"),
-        ("attention.heads.key", "key"),
-        ("attention.heads.value", "value"),
-        ("attention.output", "attention_output"),
-        ("ffn.in", "ffn_in"),
-        ("ffn.out", "ffn_out"),
-    ];
-    for (block, (path, kind)) in (0..2).flat_map(|block| kinds.map(|kind| (block, kind))) {
-        document["roles"][format!("blocks.{block}.{path}.weight")] = serde_json::json!({"kind": kind, "block": block});
-    }
-    let roles = written(&folder, "roles.json", document.to_string().as_bytes());
-    let again = run(&["predict", "--stack", &roles, "--scheme", "gpt2", "--format", "csv"]);
-    assert_eq!(stdout(&again), stdout(&small("predict", &["--scheme", "gpt2", "--format", "csv"])));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The classic cases, judged by the comparison of schemes.
 
 use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement, Positions};
-use sigprop::assemble::Input;
+use sigprop::assemble::{Input, Run};
 use sigprop::compare::{Setting, Summary, compare};
 use sigprop::presets::Preset;
 use sigprop::schemes::Scheme;
@@ -16,8 +16,15 @@ fn summary(setting: &Setting, scheme: &str) -> Summary {
 
 /// Encoders that read random ids, so that tokens are distinct at the start.
 fn encoder(n_layers: usize, norm_placement: NormPlacement) -> Setting {
-    let architecture = Architecture { n_layers, norm_placement, d_model: 256, seq_len: 128, ..Architecture::default() };
-    Setting { input: Input::Uniform, ..Setting::from(architecture) }
+    uniform(shape(n_layers, norm_placement))
+}
+
+fn shape(n_layers: usize, norm_placement: NormPlacement) -> Architecture {
+    Architecture { n_layers, norm_placement, d_model: 256, seq_len: 128, ..Architecture::default() }
+}
+
+fn uniform(architecture: Architecture) -> Setting {
+    Setting::described(architecture, Input::Uniform, Run::default())
 }
 
 fn finding(summary: &Summary, kind: Kind) -> &Finding {
@@ -57,9 +64,8 @@ fn pre_ln_xavier_grows_linearly() {
 /// Dong et al. 2021: attention without skip connections becomes rank one doubly exponentially.
 #[test]
 fn without_skips_tokens_collapse_at_once() {
-    let mut setting = encoder(12, NormPlacement::Pre);
-    setting.architecture.skip_scale = Some(0.0);
-    let bare = summary(&setting, "xavier");
+    let architecture = Architecture { skip_scale: Some(0.0), ..shape(12, NormPlacement::Pre) };
+    let bare = summary(&uniform(architecture), "xavier");
     let collapse = finding(&bare, Kind::Collapse);
     assert_eq!(collapse.severity, Severity::Failure);
     assert!(collapse.block.is_some_and(|block| block <= 3), "{collapse:?}");
@@ -90,7 +96,7 @@ fn sharp_scores_lose_their_entropy() {
         let attention_scale = Some(scale * (d_model as f64).powf(-0.5));
         let shape = Architecture { n_layers: 1, d_model, n_heads: Some(1), seq_len: 1024, ..Architecture::default() };
         let architecture = Architecture { attention_scale, vocab_size: 1_000_000, norm_eps: 1e-12, ..shape };
-        summary(&Setting { input: Input::Uniform, ..Setting::from(architecture) }, "xavier")
+        summary(&uniform(architecture), "xavier")
     };
     let sharp = scaled(4.0);
     assert!((sharp.score_variance.expect("attention").value() / 16.0 - 1.0).abs() < 0.01);
@@ -108,13 +114,11 @@ fn sharp_scores_lose_their_entropy() {
 /// embedding is drowned at once, and the stream then grows by two per block.
 #[test]
 fn reordered_norm_drowns_small_embeddings() {
-    let mut setting = encoder(16, NormPlacement::Reordered);
-    let shape = &mut setting.architecture;
+    let mut shape = shape(16, NormPlacement::Reordered);
     (shape.norm, shape.activation, shape.biases) = (Some(NormChoice::Rmsnorm), Activation::Swiglu, false);
     // The first branches are almost zero, so the default ε of the norms would keep their outputs below 1.
     (shape.positions, shape.causal, shape.norm_eps) = (Positions::Rotary, true, 1e-20);
-    setting.options = Options::from(Sites::Stream);
-    let olmo = summary(&setting, "normal:0.02");
+    let olmo = summary(&uniform(shape), "normal:0.02");
     // From 0.02² to 0.02² + 2 · 16.
     assert!((olmo.forward.ln_total - (32.0 / 4e-4_f64).ln()).abs() < 0.02, "{:?}", olmo.forward);
     let forward = finding(&olmo, Kind::Forward(Trend::Grows));

@@ -1,7 +1,7 @@
 //! Maps over two parameters, compared with sampled networks on both sides of their edges.
 
 use sigprop::architecture::{Activation, Architecture};
-use sigprop::assemble::{Input, assemble};
+use sigprop::assemble::{Input, Run, assemble};
 use sigprop::compare::Setting;
 use sigprop::phase::{MapPoint, Phase, phase};
 use sigprop::schemes::Scheme;
@@ -19,7 +19,8 @@ const REPLICATES: usize = 24;
 /// A map, and a function `turn` that applies the values on its axes to the architecture and the scheme, defined
 /// independently of the map.
 struct Plane {
-    setting: Setting,
+    architecture: Architecture,
+    input: Input,
     scheme: &'static str,
     axes: [&'static str; 2],
     turn: fn(MapPoint, &mut Architecture, Scheme) -> Scheme,
@@ -32,13 +33,14 @@ impl Plane {
 
     fn map(&self) -> Phase {
         let axes = self.axes.map(|axis| axis.parse().expect("an axis"));
-        phase(&self.setting, &self.scheme(), &axes, &|| {}).expect("a map")
+        let setting = Setting::described(self.architecture.clone(), self.input.clone(), Run::default());
+        phase(&setting, &self.scheme(), &axes, &|| {}).expect("a map")
     }
 
     fn stack(&self, at: MapPoint) -> Stack {
-        let Setting { mut architecture, input, run, options: _ } = self.setting.clone();
+        let mut architecture = self.architecture.clone();
         let scheme = (self.turn)(at, &mut architecture, self.scheme());
-        assemble(&architecture, &scheme, &input, &run).expect("a network").stack
+        assemble(&architecture, &scheme, &self.input, &Run::default()).expect("a network").stack
     }
 
     /// Asserts that the networks on one side of every vertex of an edge fail, and those on the other side do not.
@@ -80,7 +82,8 @@ fn encoder() -> Plane {
     let shape = Architecture { n_layers: 12, d_model: 64, n_heads: Some(2), seq_len: 16, ..Architecture::default() };
     let architecture = Architecture { vocab_size: 1000, dropout: 0.0, ..shape };
     Plane {
-        setting: Setting { input: Input::Uniform, ..Setting::from(architecture) },
+        architecture,
+        input: Input::Uniform,
         scheme: "xavier",
         axes: ["skip-scale=0.6..1.5:3", "branch-scale=0.2..0.4:2"],
         turn: |[skip, branch], architecture, scheme| {
@@ -102,7 +105,8 @@ fn sampled_encoders_explode_and_collapse_beyond_the_edges() {
 fn sampled_perceptrons_explode_and_vanish_beyond_the_edges() {
     let shape = Architecture { d_model: 128, seq_len: 8, activation: Activation::Relu, ..Architecture::mlp() };
     let plane = Plane {
-        setting: Setting { input: Input::Correlation(0.2), ..Setting::from(shape) },
+        architecture: shape,
+        input: Input::Correlation(0.2),
         scheme: "normal:std=0.1",
         axes: ["std=0.03..0.3:3", "layers=14..16:2"],
         turn: |[std, layers], architecture, scheme| {
@@ -117,10 +121,10 @@ fn sampled_perceptrons_explode_and_vanish_beyond_the_edges() {
 
 #[test]
 fn sampled_attention_collapses_beyond_the_edge() {
-    let Plane { setting, .. } = encoder();
-    let architecture = Architecture { n_layers: 1, ..setting.architecture };
+    let Plane { architecture, input, .. } = encoder();
     let plane = Plane {
-        setting: Setting { architecture, ..setting },
+        architecture: Architecture { n_layers: 1, ..architecture },
+        input,
         scheme: "gains:1,1,1,1,1",
         axes: ["qk=1..16:3", "ratio=0.5..1:2"],
         turn: |[qk, ratio], _, scheme| scheme.with("qk", qk).and_then(|s| s.with("ratio", ratio)).expect("gains"),

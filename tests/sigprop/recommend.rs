@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sigprop::architecture::{Architecture, NormPlacement, Positions};
-use sigprop::assemble::Input;
+use sigprop::assemble::{Input, Run};
 use sigprop::compare::Setting;
 use sigprop::recommend::{Demand, Demands, Outcome};
 use sigprop::{compare, recommend};
@@ -12,9 +12,16 @@ use sigprop_stack::Quantity;
 use super::support::sample_stream;
 
 fn small(norm_placement: NormPlacement) -> Setting {
+    uniform(shape(norm_placement))
+}
+
+fn shape(norm_placement: NormPlacement) -> Architecture {
     let shape = Architecture { n_layers: 6, d_model: 64, n_heads: Some(2), seq_len: 32, ..Architecture::default() };
-    let architecture = Architecture { vocab_size: 1000, norm_placement, ..shape };
-    Setting { input: Input::Uniform, ..Setting::from(architecture) }
+    Architecture { vocab_size: 1000, norm_placement, ..shape }
+}
+
+fn uniform(architecture: Architecture) -> Setting {
+    Setting::described(architecture, Input::Uniform, Run::default())
 }
 
 /// The number of standard errors by which a sampled value may exceed its limit.
@@ -47,9 +54,7 @@ fn sampled_networks_keep_to_what_was_demanded() {
 /// meets the demands.
 #[test]
 fn causal_networks_take_few_predictions() {
-    let mut setting = small(NormPlacement::Pre);
-    setting.architecture.causal = true;
-    setting.architecture.seq_len = 80;
+    let setting = uniform(Architecture { causal: true, seq_len: 80, ..shape(NormPlacement::Pre) });
     let predictions = AtomicUsize::new(0);
     let demands = Demands { max_correlation: Some(0.5), ..Demands::default() };
     let recommendation =
@@ -64,8 +69,7 @@ fn causal_networks_take_few_predictions() {
 #[test]
 fn demands_hold_at_finite_width() {
     for (placement, causal) in [(NormPlacement::Pre, false), (NormPlacement::Pre, true), (NormPlacement::Post, true)] {
-        let mut setting = small(placement);
-        setting.architecture.causal = causal;
+        let setting = uniform(Architecture { causal, ..shape(placement) });
         let recommendation = recommend(&setting, &Demands::default(), &|| {}).expect("a network");
         let candidates = compare(&setting, std::slice::from_ref(&recommendation.scheme)).expect("a network");
         let summary = candidates[0].outcome.as_ref().expect("a prediction");
@@ -79,8 +83,8 @@ fn demands_hold_at_finite_width() {
 /// Tokens that are all equal cannot be made distinct by any weights.
 #[test]
 fn what_cannot_be_gives_way() {
-    let mut setting = Setting { input: Input::TokenRepeat(1.0), ..small(NormPlacement::Pre) };
-    setting.architecture.positions = Positions::None;
+    let architecture = Architecture { positions: Positions::None, ..shape(NormPlacement::Pre) };
+    let setting = Setting::described(architecture, Input::TokenRepeat(1.0), Run::default());
     // Queries and keys of copies have no gradients that could be balanced.
     let demands = Demands { max_gradient_ratio: None, ..Demands::default() };
     let recommendation = recommend(&setting, &demands, &|| {}).expect("a network");

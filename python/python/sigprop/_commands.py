@@ -73,10 +73,10 @@ def predict(
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
+    stack: Path | None = None,
     scheme: str | None = None,
     dslm_k: float | None = None,
     dslm_alpha: float | None = None,
-    stack: Path | None = None,
     dump_stack: Path | None = None,
     head: Literal["own", "tied", "untied"] | None = None,
     loss: Literal["cross-entropy"] | None = None,
@@ -169,13 +169,13 @@ def predict(
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
             starts [default: 0]
         loss_at: Stream of an encoder–decoder at whose end the gradient starts [default: decoder]
+        stack: Read the whole network from a dumped stack; `-` is standard input. A scheme
+            initialises it anew, if the file has the roles of its maps (docs/formats.md)
         scheme: A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop
             schemes`); `hf@5.0` draws a config as that release of transformers does [default: the
             model's own, else xavier]
         dslm_k: The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2]
         dslm_alpha: The alpha of the scheme dslm [default: 1]
-        stack: Read the whole network from a dumped stack; `-` is standard input. With --scheme it
-            is initialised anew, if the file has the roles of its maps
         dump_stack: Also write the network as JSON, every number resolved; `-` writes it to standard
             output instead of everything else
         head: Add the output head: gradients are then of the mean loss over the tokens of a
@@ -259,10 +259,10 @@ def validate(
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
+    stack: Path | None = None,
     scheme: str | None = None,
     dslm_k: float | None = None,
     dslm_alpha: float | None = None,
-    stack: Path | None = None,
     dump_stack: Path | None = None,
     replicates: int | None = None,
     batch: int | None = None,
@@ -342,13 +342,13 @@ def validate(
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
             starts [default: 0]
         loss_at: Stream of an encoder–decoder at whose end the gradient starts [default: decoder]
+        stack: Read the whole network from a dumped stack; `-` is standard input. A scheme
+            initialises it anew, if the file has the roles of its maps (docs/formats.md)
         scheme: A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop
             schemes`); `hf@5.0` draws a config as that release of transformers does [default: the
             model's own, else xavier]
         dslm_k: The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2]
         dslm_alpha: The alpha of the scheme dslm [default: 1]
-        stack: Read the whole network from a dumped stack; `-` is standard input. With --scheme it
-            is initialised anew, if the file has the roles of its maps
         dump_stack: Also write the network as JSON, every number resolved; `-` writes it to standard
             output instead of everything else
         replicates: Networks to sample
@@ -428,10 +428,10 @@ def measure(
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
+    stack: Path | None = None,
     scheme: str | None = None,
     dslm_k: float | None = None,
     dslm_alpha: float | None = None,
-    stack: Path | None = None,
     dump_stack: Path | None = None,
     replicates: int | None = None,
     batch: int | None = None,
@@ -513,13 +513,13 @@ def measure(
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
             starts [default: 0]
         loss_at: Stream of an encoder–decoder at whose end the gradient starts [default: decoder]
+        stack: Read the whole network from a dumped stack; `-` is standard input. A scheme
+            initialises it anew, if the file has the roles of its maps (docs/formats.md)
         scheme: A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop
             schemes`); `hf@5.0` draws a config as that release of transformers does [default: the
             model's own, else xavier]
         dslm_k: The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2]
         dslm_alpha: The alpha of the scheme dslm [default: 1]
-        stack: Read the whole network from a dumped stack; `-` is standard input. With --scheme it
-            is initialised anew, if the file has the roles of its maps
         dump_stack: Also write the network as JSON, every number resolved; `-` writes it to standard
             output instead of everything else
         replicates: Networks to sample
@@ -599,6 +599,7 @@ def compare(
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
+    stack: Path | None = None,
     schemes: str | Sequence[str] | None = None,
     batch: int | None = None,
     seed: int | None = None,
@@ -687,6 +688,8 @@ def compare(
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
             starts [default: 0]
         loss_at: Stream of an encoder–decoder at whose end the gradient starts [default: decoder]
+        stack: Read the whole network from a dumped stack; `-` is standard input. A scheme
+            initialises it anew, if the file has the roles of its maps (docs/formats.md)
         schemes: Schemes with their arguments, separated by commas, as
             `gpt2,normal:0.02,dslm:k=2,alpha=1`, or `all` schemes that need no argument [default:
             from every family, one that is meant for the network]
@@ -756,6 +759,7 @@ def recommend(
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
+    stack: Path | None = None,
     batch: int | None = None,
     seed: int | None = None,
     theory: Literal["finite-width", "mean-field"] | None = None,
@@ -841,6 +845,8 @@ def recommend(
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
             starts [default: 0]
         loss_at: Stream of an encoder–decoder at whose end the gradient starts [default: decoder]
+        stack: Read the whole network from a dumped stack; `-` is standard input. A scheme
+            initialises it anew, if the file has the roles of its maps (docs/formats.md)
         batch: Sequences over which the loss is averaged [default: 16]
         seed: Seed of the exported parameters: the same seed gives the same parameters
         theory: Which terms to include
@@ -906,6 +912,7 @@ def phase(
     decoder_tokens: Tokens | None = None,
     grad_correlation: float | None = None,
     loss_at: Literal["encoder", "decoder"] | None = None,
+    stack: Path | None = None,
     scheme: str | None = None,
     dslm_k: float | None = None,
     dslm_alpha: float | None = None,
@@ -928,7 +935,7 @@ def phase(
       branch-scale            factor on the output of branches, as --branch-scale
       skip-scale              factor on skip connections, as --skip-scale
       bias-std                standard deviation of the biases of the blocks
-      layers                  number of blocks
+      layers                  number of blocks; not with --stack
       an argument of --scheme, in place of the given one: k and alpha of dslm, std
                               of normal, qk, value, ffn, embedding, ratio of gains
     Gains multiply the scheme's weights: with --scheme lecun a weight-gain is σ_w
@@ -1009,6 +1016,8 @@ def phase(
         grad_correlation: Correlation between the gradients of two tokens where the backward pass
             starts [default: 0]
         loss_at: Stream of an encoder–decoder at whose end the gradient starts [default: decoder]
+        stack: Read the whole network from a dumped stack; `-` is standard input. A scheme
+            initialises it anew, if the file has the roles of its maps (docs/formats.md)
         scheme: A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop
             schemes`); `hf@5.0` draws a config as that release of transformers does [default: the
             model's own, else xavier]

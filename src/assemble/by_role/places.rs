@@ -21,6 +21,11 @@ pub(super) struct Map {
 }
 
 impl Map {
+    /// Returns the names of its weight and of its bias, if it has one.
+    pub(super) fn tensors(self) -> [Option<String>; 2] {
+        [Some(self.weight), self.bias]
+    }
+
     /// Adds its distributions, by the names of its tensors.
     pub(super) fn write(&self, projection: Projection, inits: &mut HashMap<String, Init>) {
         inits.insert(self.weight.clone(), projection.weight);

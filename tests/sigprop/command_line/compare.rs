@@ -47,6 +47,5 @@ fn compare_refuses_what_it_does_not_know() {
     let message = run(&["compare", "--schemes", "xavier,gtp2"]);
     assert!(refused(&message).contains("did you mean gpt2?"), "{}", stderr(&message));
     assert!(refused(&run(&["compare", "--sort", "backwards"])).contains("backward"));
-    refused(&run(&["compare", "--stack", "stack.json"]));
     refused(&run(&["compare", "--heads", "7"]));
 }
