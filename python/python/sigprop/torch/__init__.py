@@ -15,7 +15,7 @@ True
 
 from ._apply import Applied, apply_, audit
 from ._build import build
-from ._live import Comparison, compare, init_, predict
+from ._live import compare, init_, phase, predict, recommend
 from ._network import Network
 from ._observed import Observed
 from ._probe import Probe, probe
@@ -24,7 +24,6 @@ from ._trace import TraceError, Traced, trace
 
 __all__ = [
     "Applied",
-    "Comparison",
     "Network",
     "Observed",
     "Probe",
@@ -35,8 +34,10 @@ __all__ = [
     "build",
     "compare",
     "init_",
+    "phase",
     "plan",
     "predict",
     "probe",
+    "recommend",
     "trace",
 ]

@@ -1,4 +1,7 @@
-"""Predicts a module that a function of a Python file returns: `python -m sigprop.torch model.py:build predict --sites all`."""
+"""Predicts a module that a function of a Python file returns: `python -m sigprop.torch model.py:build predict --sites all`.
+
+The commands compare, recommend and phase replace its weights by those of schemes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--shape", metavar="2,64", help="run the module on N(0, 1) entries of this shape")
     given.add_argument("--tokens", metavar="2,64:50257", help="run the module on uniform ids of this shape, below this number")
-    parser.add_argument("command", choices=["predict"])
+    parser.add_argument("command", choices=["predict", "compare", "recommend", "phase"])
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the command of sigprop")
     arguments = parser.parse_args(words)
     module, args, kwargs = _built(parser, arguments.module)
@@ -42,8 +45,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except TraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    has_weights = not any(parameter.is_meta for parameter in module.parameters())
     has_scheme = any(flag.partition("=")[0] == "--scheme" for flag in arguments.flags)
-    for note in [*traced.notes, *([] if has_scheme else weight_findings(audit(module, traced)))]:
+    is_of_weights = arguments.command == "predict" and has_weights and not has_scheme
+    for note in [*traced.notes, *(weight_findings(audit(module, traced)) if is_of_weights else [])]:
         print(f"note: {note}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "stack.json")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import _commands
-from .._results import Inspection, Prediction
-from .._table import Table
+from .._results import Comparison, Inspection, PhaseMap, Prediction, Recommendation
 from ._apply import Applied, apply_, audit
-from ._wrappers import uncompiled
 from ._trace import Traced, trace
-
+from ._wrappers import uncompiled
 
 # Findings about weights that are no initialisation, and the caveats of predictions that take them for one.
 _NO_INITIALISATION = frozenset(("not-finite", "copies", "deviation", "tails"))
@@ -50,7 +47,7 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     Raises:
         ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
     """
-    traced, others = _read(module, args, flags)
+    traced, others = _read(module, args, flags, stacklevel=3)
     if traced.has_loss:
         others = {"head": "own", "loss": "cross-entropy", **others}
     flags = {"stack": traced.at_length(seq_len), **others}
@@ -76,61 +73,71 @@ def _with_caveats(prediction: Prediction, weights: Inspection) -> Prediction:
     return Prediction({**document, "caveats": [*found, *document["caveats"]]}, prediction.svg, prediction._given)
 
 
-def _read(module: nn.Module, args: tuple[Any, ...], flags: dict[str, Any]) -> tuple[Traced, dict[str, Any]]:
+def _read(
+    module: nn.Module, args: tuple[Any, ...], flags: dict[str, Any], stacklevel: int
+) -> tuple[Traced, dict[str, Any]]:
     """The trace of a module, and the flags of the command among the flags. Warns of the notes of the trace."""
     given = {name: value for name, value in flags.items() if isinstance(value, Tensor)}
     traced = trace(module, *args, **given)
     for note in traced.notes:
-        warnings.warn(note, stacklevel=3)
+        warnings.warn(note, stacklevel=stacklevel)
     return traced, {name: value for name, value in flags.items() if name not in given}
 
 
-class Comparison(Table):
-    """Schemes on one module, the best first: scheme, grade, headline, and variance, token correlation and gradient variance."""
-
-    __slots__ = ("predictions",)
-
-    def __init__(self, predictions: Mapping[str, Prediction]) -> None:
-        # By the name of the scheme.
-        self.predictions = dict(predictions)
-        order = ["healthy", "trainable_with_care", "not_trainable"]
-        rows = [_row(scheme, prediction) for scheme, prediction in predictions.items()]
-        super().__init__(sorted(rows, key=lambda row: order.index(row["grade"])))
-
-
-def _row(scheme: str, prediction: Prediction) -> dict[str, Any]:
-    """The end of the last block forward, the input of the first one backward."""
-    last = max((number for number, site in enumerate(prediction["site"]) if str(site).rpartition(".")[2].isdigit()), default=-1)
-    return {
-        "scheme": scheme,
-        "grade": prediction.grade,
-        "headline": prediction.verdict,
-        "variance": float(prediction["variance"][last]),
-        "token_correlation": float(prediction["token_correlation"][last]),
-        "grad_variance": float(prediction["grad_variance"][0]),
-    }
-
-
-def compare(module: nn.Module, *args: Any, schemes: Sequence[str], seq_len: int | None = None, **flags: Any) -> Comparison:
+def compare(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Comparison:
     """Predicts a live module as several schemes would initialise it.
 
     >>> module = nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(64, 64), nn.ReLU())))
-    >>> compare(module, torch.randn(32, 64), schemes=["kaiming", "normal:1"])["grade"].tolist()
+    >>> compare(module, torch.randn(32, 64), schemes="kaiming,normal:1", sort="verdict")["verdict"].tolist()
     ['healthy', 'not_trainable']
 
     Args:
         module: Any module that `trace` reads.
         args: The arguments of the module.
-        schemes: Schemes as `sigprop.schemes()` lists them.
         seq_len: Tokens of a sequence of ids [default: as many as are given].
-        flags: As for `predict`, without `scheme`.
+        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.compare`, such as `schemes`.
 
     Raises:
-        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses a scheme or the flags.
+        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
     """
-    traced, others = _read(module, args, flags)
-    stack = traced.at_length(seq_len)
-    return Comparison({scheme: _commands.predict(**{"stack": stack, "scheme": scheme, **others}) for scheme in schemes})
+    return _commands.compare(**_flags(module, args, seq_len, flags))
+
+
+def recommend(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Recommendation:
+    """Finds gains for a live module that meet demands. `init_(module, …, scheme=recommendation.scheme)` applies them.
+
+    Args:
+        module: Any module that `trace` reads.
+        args: The arguments of the module.
+        seq_len: Tokens of a sequence of ids [default: as many as are given].
+        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.recommend`, such as
+            `max_correlation`.
+
+    Raises:
+        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
+    """
+    return _commands.recommend(**_flags(module, args, seq_len, flags))
+
+
+def phase(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> PhaseMap:
+    """Maps where a live module can be trained, over two numbers of its initialisation.
+
+    Args:
+        module: Any module that `trace` reads.
+        args: The arguments of the module.
+        seq_len: Tokens of a sequence of ids [default: as many as are given].
+        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.phase`: `x`, `y`, `scheme` …
+
+    Raises:
+        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
+    """
+    return _commands.phase(**_flags(module, args, seq_len, flags))
+
+
+def _flags(module: nn.Module, args: tuple[Any, ...], seq_len: int | None, flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags of the command for a module whose weights it replaces."""
+    traced, others = _read(module, args, flags, stacklevel=4)
+    return {"stack": traced.at_length(seq_len), **others}
 
 
 def init_(
