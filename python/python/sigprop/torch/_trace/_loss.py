@@ -48,10 +48,9 @@ def loss_of(captured: Captured) -> Loss | None:
             continue
         found = _cross_entropy(captured, number, end, targets)
         if found is None:
-            raise Refusal(
-                "a loss that is not the mean cross-entropy of the logits, of each token or of the next; expected that, or a call "
-                f"without targets [{captured.code(number)}]"
-            )
+            text = "a loss that is not the mean cross-entropy of the logits, of each token or of the next"
+            place = captured.path(number), captured.code(number)
+            raise Refusal(f"{text}; expected that, or a call without targets", *place)
         return found
     return None
 

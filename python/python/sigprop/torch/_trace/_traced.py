@@ -134,7 +134,8 @@ class Traced:
                 part = weight.origin.within(parameters[weight.origin.parameter])
                 # Outputs come before inputs, and experts before outputs.
                 value = part.movedim(weight.origin.axis, 1 if weight.value.dim() == 3 else 0)
-            found[name] = value.detach().cpu().reshape(tensor.shape).contiguous()
+            # A copy, because some tensors are parts of one.
+            found[name] = value.detach().cpu().reshape(tensor.shape).clone(memory_format=torch.contiguous_format)
         return found
 
     def places(self, module: nn.Module) -> dict[str, ModulePlace]:
