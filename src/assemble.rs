@@ -35,9 +35,10 @@ use crate::caveat::{Caveat, Condition};
 use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
 pub use by_role::initialise;
+use by_role::write;
 pub(crate) use head::token_table;
 use input::Reads;
-use learning_rates::learning_rates;
+use learning_rates::{is_in_block, learning_rates};
 use stream_builder::StreamBuilder;
 
 /// The input of a network.
@@ -186,6 +187,8 @@ pub(crate) fn assemble_in(
         Caveat::of(site, encoder.n_layers, Condition::Scheme(why))
     });
     let mut stack = Stack::new(encoder.name.clone(), streams, gradient);
+    let solved = recipe.solved(&stack, &is_in_block)?;
+    write(&mut stack, &solved);
     let idle = write_head(&mut stack, scheme, &encoder, last(&encoder).head)?;
     if let Some(entry) = idle.first() {
         return Err(single::unmatched(&mut stack, entry));

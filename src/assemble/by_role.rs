@@ -47,6 +47,8 @@ pub fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> Result<
     }
     write(stack, &written);
     write_scales(stack, &places, recipe, &residuals);
+    let solved = recipe.solved(stack, &|name| written.contains_key(name))?;
+    write(stack, &solved);
     stack.learning_rates.clear();
     let rates = recipe.learning_rates(&architecture).map(|_| {
         "the scheme has a learning rate per parameter, which a stack with roles does not get: a first step is predicted \
@@ -105,7 +107,8 @@ fn entered(stack: &Stack, theory: Theory) -> Result<ForwardPass, PredictError> {
     Ok(pass)
 }
 
-fn write(stack: &mut Stack, inits: &HashMap<String, Init>) {
+/// Writes the distributions of tensors, by name.
+pub(super) fn write(stack: &mut Stack, inits: &HashMap<String, Init>) {
     stack.change(|named| {
         if let Named::Tensor(tensor) = named
             && let Some(init) = inits.get(&tensor.name)
@@ -141,7 +144,7 @@ fn write_scales(stack: &mut Stack, places: &Places, recipe: &dyn Recipe, residua
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{Activation, Experts, NormChoice, NormPlacement};
+    use crate::architecture::{Activation, Experts, NormChoice, NormPlacement, Positions};
     use crate::assemble::{Input, Run, assemble};
     use sigprop_stack::{MapRole, Weighting};
 
@@ -193,6 +196,7 @@ mod tests {
             d_ff: Some(96),
             n_heads: Some(4),
             n_kv_heads: Some(2),
+            positions: Positions::Rotary,
             ..shape.clone()
         };
         let post = Architecture { norm_placement: NormPlacement::Post, ..shape.clone() };
@@ -212,7 +216,7 @@ mod tests {
         let mlp = Architecture { n_layers: 3, d_model: 64, seq_len: 8, ..Architecture::mlp() };
         for architecture in [&shape, &gated, &post, &mixture, &mlp] {
             for scheme in
-                ["xavier", "gpt2", "kaiming", "lecun", "normal:0.1", "dslm", "ln-scaling", "deepnorm", "rezero"]
+                ["xavier", "gpt2", "kaiming", "lecun", "normal:0.1", "dslm", "ln-scaling", "deepnorm", "rezero", "unit"]
             {
                 let parsed = Scheme::parse(scheme).expect("a scheme");
                 let Ok(expected) = assemble(architecture, &parsed, &Input::default(), &Run::default()) else {

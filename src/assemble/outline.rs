@@ -3,10 +3,11 @@
 use std::str::FromStr as _;
 
 use sigprop_stack::{
-    Activation as Function, Attention, Component, Mixture, Node, NormKind, Op, RoleKind, Source, Stack, Stream,
+    Activation as Function, Attention, Component, EmbeddingTerm, Mixture, Node, NormKind, Op, RoleKind, Source, Stack,
+    Stream,
 };
 
-use crate::architecture::{Activation, Architecture, Experts, Kind, NormChoice, NormPlacement};
+use crate::architecture::{Activation, Architecture, Experts, Kind, NormChoice, NormPlacement, Positions};
 
 /// The parts of a stream that decide its outline.
 #[derive(Default)]
@@ -19,6 +20,10 @@ struct Found<'s> {
     norm_before: bool,
     norm_after: bool,
     has_sums: bool,
+    /// Embeddings that are added to those of tokens or patches.
+    has_positions: bool,
+    has_segments: bool,
+    token_types: usize,
 }
 
 impl<'s> Found<'s> {
@@ -44,9 +49,19 @@ impl<'s> Found<'s> {
                 Op::Mixture(mixture) => {
                     self.mixture.get_or_insert(mixture);
                 }
+                Op::Apply(Component::Embedding(term)) => self.in_term(term),
                 Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Concat(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body));
+        }
+    }
+
+    fn in_term(&mut self, term: &EmbeddingTerm) {
+        match term {
+            EmbeddingTerm::Token { .. } => {}
+            EmbeddingTerm::LearnedPosition { .. } | EmbeddingTerm::SinusoidalPosition { .. } => self.has_positions = true,
+            EmbeddingTerm::Segment { .. } => self.has_segments = true,
+            EmbeddingTerm::Constant { rows, .. } => self.token_types = *rows,
         }
     }
 
@@ -71,6 +86,9 @@ pub(super) fn outline(stack: &Stack) -> Architecture {
     // The norm after the last block decides nothing.
     let (last, before) = stream.body.split_last().expect("a checked stream has nodes");
     found.in_body(if is_norm(last) { before } else { &stream.body });
+    if let Source::Embedding(embedding) = &stream.source {
+        embedding.terms.iter().for_each(|term| found.in_term(term));
+    }
     let plain = Architecture::default();
     let is_mlp = found.attention.is_none();
     let (d_model, vocab_size) = entrance(stream, plain.vocab_size);
@@ -91,6 +109,9 @@ pub(super) fn outline(stack: &Stack) -> Architecture {
         activation: found.function.map_or(plain.activation, |function| word(function, is_gated)),
         norm: Some(found.norm.map_or(NormChoice::None, choice)),
         norm_placement: found.placement(),
+        positions: if found.has_positions { Positions::Learned } else { Positions::None },
+        segments: found.has_segments && !is_mlp,
+        token_types: found.token_types,
         residual: is_mlp.then_some(found.has_sums),
         experts: found.mixture.map(experts),
         ..plain
