@@ -144,7 +144,7 @@ fn write_scales(stack: &mut Stack, places: &Places, recipe: &dyn Recipe, residua
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{Activation, Experts, NormChoice, NormPlacement, Positions};
+    use crate::architecture::{Activation, Experts, NormChoice, NormPlacement, Positions, QkNorm};
     use crate::assemble::{Input, Run, assemble};
     use sigprop_stack::{MapRole, Weighting};
 
@@ -196,7 +196,6 @@ mod tests {
             d_ff: Some(96),
             n_heads: Some(4),
             n_kv_heads: Some(2),
-            positions: Positions::Rotary,
             ..shape.clone()
         };
         let post = Architecture { norm_placement: NormPlacement::Post, ..shape.clone() };
@@ -218,16 +217,39 @@ mod tests {
             for scheme in
                 ["xavier", "gpt2", "kaiming", "lecun", "normal:0.1", "dslm", "ln-scaling", "deepnorm", "rezero", "unit"]
             {
-                let parsed = Scheme::parse(scheme).expect("a scheme");
-                let Ok(expected) = assemble(architecture, &parsed, &Input::default(), &Run::default()) else {
-                    continue;
-                };
-                let mut stack = with_roles(assembled(architecture, "uniform:0.3"));
-                initialise(&mut stack, &parsed, Theory::default()).expect("a network");
-                stack.roles.clear();
-                let expected = Stack { learning_rates: stack.learning_rates.clone(), ..expected.stack };
-                assert!(stack == expected, "{scheme}, {:?}", architecture.norm_placement);
+                assert_is_scheme(architecture, scheme);
             }
         }
+    }
+
+    /// Asserts that a stack that is initialised by its roles with a scheme is the one that is assembled with it, if the
+    /// scheme is defined for the architecture.
+    fn assert_is_scheme(architecture: &Architecture, scheme: &str) {
+        let parsed = Scheme::parse(scheme).expect("a scheme");
+        let Ok(expected) = assemble(architecture, &parsed, &Input::default(), &Run::default()) else { return };
+        let mut stack = with_roles(assembled(architecture, "uniform:0.3"));
+        initialise(&mut stack, &parsed, Theory::default()).expect("a network");
+        stack.roles.clear();
+        let expected = Stack { learning_rates: stack.learning_rates.clone(), ..expected.stack };
+        assert!(stack == expected, "{scheme}, {:?}", architecture.norm_placement);
+    }
+
+    /// The scheme `unit` follows the signal in the stack itself, with masks, rotations and norms of queries and keys. No
+    /// positions are added to the embeddings of tokens, so that these have all of the variance.
+    #[test]
+    fn unit_follows_the_stack() {
+        let architecture = Architecture {
+            n_layers: 3,
+            d_model: 64,
+            n_heads: Some(4),
+            seq_len: 8,
+            vocab_size: 50,
+            positions: Positions::Rotary,
+            causal: true,
+            qk_norm: QkNorm::Head,
+            norm_placement: NormPlacement::Sandwich,
+            ..Architecture::default()
+        };
+        assert_is_scheme(&architecture, "unit");
     }
 }

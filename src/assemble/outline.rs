@@ -59,7 +59,9 @@ impl<'s> Found<'s> {
     fn in_term(&mut self, term: &EmbeddingTerm) {
         match term {
             EmbeddingTerm::Token { .. } => {}
-            EmbeddingTerm::LearnedPosition { .. } | EmbeddingTerm::SinusoidalPosition { .. } => self.has_positions = true,
+            EmbeddingTerm::LearnedPosition { .. } | EmbeddingTerm::SinusoidalPosition { .. } => {
+                self.has_positions = true
+            }
             EmbeddingTerm::Segment { .. } => self.has_segments = true,
             EmbeddingTerm::Constant { rows, .. } => self.token_types = *rows,
         }

@@ -21,16 +21,9 @@ pub struct ForwardPass(Vec<Forward>);
 #[derive(Clone)]
 enum Forward {
     /// A pass at infinite width, with the signals at the current point and at the ends of earlier streams.
-    MeanField {
-        pass: Rc<RefCell<mean_field::MeanFieldPass>>,
-        signal: Arc<Signal>,
-        memories: Vec<Arc<Signal>>,
-    },
+    MeanField { pass: Rc<RefCell<mean_field::MeanFieldPass>>, signal: Arc<Signal>, memories: Vec<Arc<Signal>> },
     /// A pass at finite width, with the expansion and the signal at the current point.
-    FiniteWidth {
-        pass: Rc<RefCell<finite_width::FiniteWidthPass>>,
-        here: Box<(Expansion, finite_width::Signal)>,
-    },
+    FiniteWidth { pass: Rc<RefCell<finite_width::FiniteWidthPass>>, here: Box<(Expansion, finite_width::Signal)> },
 }
 
 impl ForwardPass {

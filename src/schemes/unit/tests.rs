@@ -23,10 +23,10 @@ fn assembled(architecture: &Architecture, input: &Input, run: &Run) -> Result<St
 
 /// The paths and variances of all linear maps in blocks, at infinite width.
 fn variances(stack: &Stack) -> Vec<(String, f64)> {
-    let options =
-        Options { theory: Theory::MeanField, positions: Some(Followed::Fine), ..Options::from(Sites::All) };
+    let options = Options { theory: Theory::MeanField, positions: Some(Followed::Fine), ..Options::from(Sites::All) };
     let sites = predict(stack, options).expect("a prediction").table.sites;
-    let is_map = |path: &str| path.contains("blocks.") && path.rsplit('.').next().is_some_and(|name| MAPS.contains(&name));
+    let is_map =
+        |path: &str| path.contains("blocks.") && path.rsplit('.').next().is_some_and(|name| MAPS.contains(&name));
     let variance = |row: &sigprop_stack::SiteRow| row.value(Quantity::Variance).expect("a variance").value();
     sites.iter().filter(|row| is_map(&row.site)).map(|row| (row.site.clone(), variance(row))).collect()
 }
