@@ -36,11 +36,12 @@ use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
 pub(crate) use by_role::Parts;
 pub use by_role::initialise;
+use by_role::write;
 #[cfg(test)]
 pub(crate) use by_role::tests::with_roles;
 pub(crate) use head::token_table;
 use input::Reads;
-use learning_rates::learning_rates;
+use learning_rates::{is_in_block, learning_rates};
 pub(crate) use outline::outline;
 use stream_builder::StreamBuilder;
 
@@ -196,6 +197,8 @@ pub(crate) fn assemble_in(
         Caveat::of(site, encoder.n_layers, Condition::Scheme(why))
     });
     let mut stack = Stack::new(encoder.name.clone(), streams, gradient);
+    let solved = recipe.solved(&stack, &is_in_block)?;
+    write(&mut stack, &solved);
     let idle = write_head(&mut stack, scheme, &encoder, last(&encoder).head)?;
     if let Some(entry) = idle.first() {
         return Err(single::unmatched(&mut stack, entry));

@@ -50,6 +50,8 @@ pub fn initialise(stack: &mut Stack, scheme: &Scheme, theory: Theory) -> Result<
     }
     write(stack, &written);
     write_scales(stack, &places, recipe, &residuals);
+    let solved = recipe.solved(stack, &|name| written.contains_key(name))?;
+    write(stack, &solved);
     stack.learning_rates.clear();
     let rates = recipe.learning_rates(&architecture).map(|_| {
         "the scheme has a learning rate per parameter, which a stack with roles does not get: a first step is predicted \
@@ -108,7 +110,8 @@ fn entered(stack: &Stack, theory: Theory) -> Result<ForwardPass, PredictError> {
     Ok(pass)
 }
 
-fn write(stack: &mut Stack, inits: &HashMap<String, Init>) {
+/// Writes the distributions of tensors, by name.
+pub(super) fn write(stack: &mut Stack, inits: &HashMap<String, Init>) {
     stack.change(|named| {
         if let Named::Tensor(tensor) = named
             && let Some(init) = inits.get(&tensor.name)
@@ -144,7 +147,7 @@ fn write_scales(stack: &mut Stack, places: &Places, recipe: &dyn Recipe, residua
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement};
+    use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, Positions, QkNorm};
     use crate::assemble::{Input, Run, assemble};
     use sigprop_stack::{MapRole, Weighting};
 
@@ -215,18 +218,41 @@ pub(crate) mod tests {
         let mlp = Architecture { n_layers: 3, d_model: 64, seq_len: 8, ..Architecture::mlp() };
         for architecture in [&shape, &gated, &post, &mixture, &mlp] {
             for scheme in
-                ["xavier", "gpt2", "kaiming", "lecun", "normal:0.1", "dslm", "ln-scaling", "deepnorm", "rezero"]
+                ["xavier", "gpt2", "kaiming", "lecun", "normal:0.1", "dslm", "ln-scaling", "deepnorm", "rezero", "unit"]
             {
-                let parsed = Scheme::parse(scheme).expect("a scheme");
-                let Ok(expected) = assemble(architecture, &parsed, &Input::default(), &Run::default()) else {
-                    continue;
-                };
-                let mut stack = with_roles(assembled(architecture, "uniform:0.3"));
-                initialise(&mut stack, &parsed, Theory::default()).expect("a network");
-                stack.roles.clear();
-                let expected = Stack { learning_rates: stack.learning_rates.clone(), ..expected.stack };
-                assert!(stack == expected, "{scheme}, {:?}", architecture.norm_placement);
+                assert_is_scheme(architecture, scheme);
             }
         }
+    }
+
+    /// Asserts that a stack that is initialised by its roles with a scheme is the one that is assembled with it, if the
+    /// scheme is defined for the architecture.
+    fn assert_is_scheme(architecture: &Architecture, scheme: &str) {
+        let parsed = Scheme::parse(scheme).expect("a scheme");
+        let Ok(expected) = assemble(architecture, &parsed, &Input::default(), &Run::default()) else { return };
+        let mut stack = with_roles(assembled(architecture, "uniform:0.3"));
+        initialise(&mut stack, &parsed, Theory::default()).expect("a network");
+        stack.roles.clear();
+        let expected = Stack { learning_rates: stack.learning_rates.clone(), ..expected.stack };
+        assert!(stack == expected, "{scheme}, {:?}", architecture.norm_placement);
+    }
+
+    /// The scheme `unit` follows the signal in the stack itself, with masks, rotations and norms of queries and keys. No
+    /// positions are added to the embeddings of tokens, so that these have all of the variance.
+    #[test]
+    fn unit_follows_the_stack() {
+        let architecture = Architecture {
+            n_layers: 3,
+            d_model: 64,
+            n_heads: Some(4),
+            seq_len: 8,
+            vocab_size: 50,
+            positions: Positions::Rotary,
+            causal: true,
+            qk_norm: QkNorm::Head,
+            norm_placement: NormPlacement::Sandwich,
+            ..Architecture::default()
+        };
+        assert_is_scheme(&architecture, "unit");
     }
 }

@@ -28,10 +28,20 @@ pub(super) fn learning_rates(
 /// The name of the weight of a head over the vocabulary.
 const HEAD: &str = "head.weight";
 
+/// Returns true for the name of a tensor in a block.
+pub(super) fn is_in_block(name: &str) -> bool {
+    inside_stream(name).starts_with("blocks.")
+}
+
+/// Returns the name of a tensor without that of its stream.
+fn inside_stream(name: &str) -> &str {
+    ["encoder.", "decoder."].iter().find_map(|side| name.strip_prefix(side)).unwrap_or(name)
+}
+
 /// A parameter as schemes see it, derived from its name.
 fn trained(parameter: &Parameter) -> Trained {
     let Parameter { name, shape: [rows, columns], values, .. } = parameter;
-    let name = ["encoder.", "decoder."].iter().find_map(|side| name.strip_prefix(side)).unwrap_or(name);
+    let name = inside_stream(name);
     let (place, inner) = match name.split_once('.') {
         Some(("embeddings", inner)) => (StreamPosition::Embeddings, inner),
         Some(("blocks", inner)) => {

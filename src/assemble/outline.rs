@@ -124,7 +124,7 @@ pub(crate) fn outline(stack: &Stack) -> Architecture {
         causal: found.attention.is_some_and(|attention| attention.mask.after == Mask::CAUSAL.after),
         attention_scale: found.attention.map(|attention| attention.scale),
         positions: found.positions(),
-        segments: found.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. })),
+        segments: !is_mlp && found.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. })),
         token_types: found.token_types(),
         embedding_scale: embedding_scale(stream),
         seq_len: stream.seq_len,

@@ -1,6 +1,7 @@
 //! A forward prediction that continues piece by piece.
 
 use std::cell::RefCell;
+use std::mem::replace;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,15 +20,10 @@ pub struct ForwardPass(Vec<Forward>);
 
 #[derive(Clone)]
 enum Forward {
-    MeanField {
-        pass: Rc<RefCell<mean_field::MeanFieldPass>>,
-        signal: Arc<Signal>,
-    },
+    /// A pass at infinite width, with the signals at the current point and at the ends of earlier streams.
+    MeanField { pass: Rc<RefCell<mean_field::MeanFieldPass>>, signal: Arc<Signal>, memories: Vec<Arc<Signal>> },
     /// A pass at finite width, with the expansion and the signal at the current point.
-    FiniteWidth {
-        pass: Rc<RefCell<finite_width::FiniteWidthPass>>,
-        here: Box<(Expansion, finite_width::Signal)>,
-    },
+    FiniteWidth { pass: Rc<RefCell<finite_width::FiniteWidthPass>>, here: Box<(Expansion, finite_width::Signal)> },
 }
 
 impl ForwardPass {
@@ -40,12 +36,32 @@ impl ForwardPass {
     /// Starts at the source of a stream, in this theory.
     pub(crate) fn in_theory(theory: Theory, stream: &Stream) -> Self {
         let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
-        let ids = if sequences::has_given_ids(&stack) { sequences::given(&stack).swap_remove(0) } else { vec![] };
+        Self::start(theory, &stack)
+    }
+
+    /// Starts at the source of the first stream of an infinitely wide network. [`ForwardPass::enter`] starts the others.
+    pub(crate) fn infinitely_wide(stack: &Stack) -> Self {
+        Self::start(Theory::MeanField, stack)
+    }
+
+    fn start(theory: Theory, stack: &Stack) -> Self {
+        let ids = if sequences::has_given_ids(stack) { sequences::given(stack).swap_remove(0) } else { vec![] };
         let start = |segment| {
             let pass = mean_field::MeanFieldPass::new(Sites::Stream, Some(Grading::FINE), (None, segment), ids.clone());
-            Forward::start(theory, pass, stream)
+            Forward::start(theory, pass, &stack.streams[0])
         };
-        Self(sequences::segments(&stack).into_iter().map(start).collect())
+        Self(sequences::segments(stack).into_iter().map(start).collect())
+    }
+
+    /// Continues at the source of the next stream of an infinitely wide network. Its attention may read the current
+    /// signal, the end of the stream so far.
+    pub(crate) fn enter(&mut self, stream: &Stream) {
+        self.0.iter_mut().for_each(|forward| forward.enter(stream));
+    }
+
+    /// Returns a pass at the end of an earlier stream of an infinitely wide network.
+    pub(crate) fn at_end_of(&self, stream: usize) -> Self {
+        Self(self.0.iter().map(|forward| forward.at_end_of(stream)).collect())
     }
 
     /// Returns the theory in use.
@@ -72,7 +88,7 @@ impl Forward {
         match theory {
             Theory::MeanField => {
                 let signal = pass.enter(stream);
-                Self::MeanField { pass: Rc::new(RefCell::new(pass)), signal }
+                Self::MeanField { pass: Rc::new(RefCell::new(pass)), signal, memories: Vec::new() }
             }
             Theory::FiniteWidth => {
                 let mut pass = finite_width::FiniteWidthPass::new(pass);
@@ -83,16 +99,35 @@ impl Forward {
         }
     }
 
+    fn enter(&mut self, stream: &Stream) {
+        match self {
+            Self::MeanField { pass, signal, memories } => {
+                memories.push(replace(signal, pass.borrow_mut().enter(stream)));
+            }
+            Self::FiniteWidth { .. } => unreachable!("several streams are followed at infinite width"),
+        }
+    }
+
+    fn at_end_of(&self, stream: usize) -> Self {
+        match self {
+            Self::MeanField { pass, memories, .. } => {
+                let signal = Arc::clone(&memories[stream]);
+                Self::MeanField { pass: Rc::clone(pass), signal, memories: memories.clone() }
+            }
+            Self::FiniteWidth { .. } => unreachable!("several streams are followed at infinite width"),
+        }
+    }
+
     fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
         match self {
-            Self::MeanField { pass, signal } => {
-                *signal = advance(body, Arc::clone(signal), &mut *pass.borrow_mut())?;
+            Self::MeanField { pass, signal, memories } => {
+                *signal = advance(body, Arc::clone(signal), memories, &mut *pass.borrow_mut())?;
             }
             Self::FiniteWidth { pass, here } => {
                 let pass = &mut *pass.borrow_mut();
                 let (expansion, signal) = &mut **here;
                 pass.expansion = expansion.clone();
-                *signal = advance(body, signal.clone(), pass)?;
+                *signal = advance(body, signal.clone(), &[], pass)?;
                 *expansion = pass.expansion.clone();
             }
         }

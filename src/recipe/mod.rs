@@ -5,7 +5,9 @@ mod error;
 mod slot;
 mod trained;
 
-use sigprop_stack::{Init, LearningRates, ScaleParameter};
+use std::collections::HashMap;
+
+use sigprop_stack::{Init, LearningRates, ScaleParameter, Stack};
 
 pub(crate) use blocks::Blocks;
 pub use error::SchemeError;
@@ -60,6 +62,12 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         architecture: &'a Resolved,
         entrance: &Entrance<'_>,
     ) -> Result<Projections<'a>, SchemeError>;
+
+    /// Returns the distributions of weights, by name, that depend on the signal in the complete network. They replace
+    /// those of [`Recipe::projections`]. `in_block` returns true for the names of the tensors of maps in blocks.
+    fn solved(&self, _stack: &Stack, _in_block: &dyn Fn(&str) -> bool) -> Result<HashMap<String, Init>, SchemeError> {
+        Ok(HashMap::new())
+    }
 
     /// Returns a function from a parameter to its factors on learning rates; `None` if all parameters learn at the same
     /// rate. If a published scheme multiplies a parameter by a factor in the forward pass, the entries in the stack

@@ -9,6 +9,7 @@ pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("stochastic-depth", "it drops branches in training; use --drop-path P --drop-path-schedule linear --train"),
     ("drop-path", "it drops branches in training; use --drop-path P --train"),
     ("weight-standardisation", "the scheme that standardises weights is called standardised: --scheme standardised"),
+    ("lsuv", "the scheme that gives the output of every map variance 1 is called unit: --scheme unit"),
     (
         "layer-wise-lr",
         "every scheme takes it as an argument, for plans and --first-update: --scheme bert:layer-decay=0.8",

@@ -43,6 +43,7 @@ mod tests;
 mod torchtitan;
 mod u_mup;
 mod uniform;
+mod unit;
 mod xavier;
 mod zero_gain;
 
@@ -116,6 +117,7 @@ pub const SCHEMES: &[&About] = &[
     &standardised::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
+    &unit::ABOUT,
     &gains::ABOUT,
     &hf::ABOUT,
 ];

@@ -116,16 +116,17 @@ pub trait Interpreter<'s> {
     }
 }
 
-/// Runs `body`, which must read no other stream, forward on `input` without observing anything. It serves to build a
-/// stack that depends on the signal in its first nodes.
+/// Runs `body` forward on `input` without observing anything; attention reads `memories`, the outputs of the earlier
+/// streams. It serves to build a stack that depends on the signal in its first nodes.
 pub fn advance<'s, I: Interpreter<'s>>(
     body: &'s [Node],
     input: I::Signal,
+    memories: &[I::Signal],
     interpreter: &mut I,
 ) -> Result<I::Signal, I::Error> {
     let mut site = Site::start(None);
     site.recomputing = true;
-    let mut traversal = Traversal { site, interpreter, memories: &[], memory_gradients: Vec::new(), tape: Vec::new() };
+    let mut traversal = Traversal { site, interpreter, memories, memory_gradients: Vec::new(), tape: Vec::new() };
     traversal.body(body, input)
 }
 

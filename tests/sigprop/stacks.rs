@@ -1,6 +1,7 @@
 //! Tests of whole stacks: limits, extremes, properties.
 
 use proptest::prelude::*;
+use sigprop::agreement::{Compared, Comparison};
 use sigprop::architecture::Architecture;
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
@@ -10,7 +11,9 @@ use sigprop_stack::{
     Quantity, SiteTable, Source, Stack,
 };
 
-use crate::support::{activation, assert_twin, dropout, gaussian_stack, linear, norm, residual, stack, tensor};
+use crate::support::{
+    activation, assert_twin, assert_within, compared, dropout, gaussian_stack, linear, norm, residual, stack, tensor,
+};
 
 fn ln(table: &SiteTable, site: &str, quantity: Quantity) -> f64 {
     table.site(site).and_then(|row| row.value(quantity)).expect("told").ln_abs()
@@ -95,6 +98,31 @@ fn standardised_mlps_keep_their_variance() {
     approx::assert_relative_eq!(ln(&table, last, Quantity::Variance), 0.0, epsilon = 1e-9);
     let correlation = table.site(last).and_then(|row| row.value(Quantity::TokenCorrelation)).expect("told").value();
     assert!(correlation < 0.01, "{correlation}");
+}
+
+/// Sampled networks under the scheme `unit`: every map has an output of variance 1, up to terms of order 1/width, which
+/// the prediction has, too.
+#[test]
+fn maps_of_unit_have_variance_one_in_samples() {
+    /// The largest deviation from 1 by finite width, and from the prediction by its omitted terms.
+    const OF_WIDTH: f64 = 0.05;
+    const CLOSE: f64 = 0.01;
+    const MAPS: [&str; 7] = ["query", "key", "value", "output", "in", "out", "linear"];
+    let mlp = "kind = \"mlp\"\nn_layers = 6\nd_model = 128\nseq_len = 4\nactivation = \"tanh\"";
+    let encoder = "n_layers = 2\nd_model = 128\nn_heads = 4\nseq_len = 12\nvocab_size = 1000";
+    for (file, count) in [(mlp, 6), (encoder, 12)] {
+        let rows = compared(file, "unit", (&Input::default(), &Run::default()), Sites::All, 400);
+        let is_map = |row: &&Comparison| {
+            let name = row.site.rsplit('.').next();
+            row.quantity == Compared::Site(Quantity::Variance) && name.is_some_and(|name| MAPS.contains(&name))
+        };
+        let maps = || rows.iter().filter(is_map);
+        assert_within(CLOSE, maps(), count);
+        for row in maps() {
+            let apart = (row.observed.value() - 1.0).abs();
+            assert!(apart < OF_WIDTH + 4.0 * row.std_error.value(), "{row:?}");
+        }
+    }
 }
 
 /// Squaring activations overflow even the logarithms, which is an error that names the site.

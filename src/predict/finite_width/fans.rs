@@ -51,6 +51,8 @@ pub(super) struct Forked {
     memory: Option<Memory>,
     /// The common input of the parts, after its entries have added their noise.
     settled: Option<Arc<stream::Stream>>,
+    /// The fluctuations at the common input, with this noise; `None` before the fork.
+    before: Option<Fluctuations>,
 }
 
 /// The moments of the memory of an attention: the stream of its keys and values, if its queries are from another
@@ -76,7 +78,8 @@ impl FiniteWidthPass {
             let (settled, drawn) = self.expansion.draw_before_fork(slot, &stream);
             stream = settled;
             let settled = Some(Arc::new(stream.clone()));
-            self.forks.push(Forked { drawn, settled, ..Forked::default() });
+            let before = Some(self.expansion.fluctuations().clone());
+            self.forks.push(Forked { drawn, settled, before, ..Forked::default() });
         }
         // The router of a mixture reads the input itself, and the expert a copy.
         let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
@@ -206,13 +209,26 @@ impl FiniteWidthPass {
 
     /// Scales the gradients of the parts of a fan, whose ln E |g_a|² are `levels`, so that their relative sizes are
     /// those at finite width. The sum of E |g_a|² over the parts does not change.
-    fn weigh(&self, merged: &Joined, inside: &[Option<Inside>], (parts, levels): (&mut [LeadingGradient], &[f64])) {
+    fn weigh(
+        &self,
+        (merged, forked): (&Joined, &Forked),
+        inside: &[Option<Inside>],
+        (parts, levels): (&mut [LeadingGradient], &[f64]),
+    ) {
         let added: Vec<f64> = match merged {
             Joined::Parts(merged) => {
-                merged.slots().iter().map(|&slot| self.expansion.given(slot).ln_own.value).collect()
+                let before = forked.before.as_ref().expect("the first part set it");
+                let of_input = |&slot: &usize| {
+                    let mut given = self.expansion.given(slot).clone();
+                    forked.copied.iter().rev().for_each(|&copied| given.join_copy(copied));
+                    given.at(before).0
+                };
+                merged.slots().iter().map(of_input).collect()
             }
-            Joined::Attention(_) => {
-                inside.iter().map(|part| part.as_ref().expect("it is inside").given().ln_own.value).collect()
+            Joined::Attention(attended) => {
+                let of_input =
+                    |part: &Option<Inside>| part.as_ref().expect("it is inside").given().at(attended.before()).0;
+                inside.iter().map(of_input).collect()
             }
             Joined::Redrawn(_) | Joined::Routed(..) | Joined::Inside => return,
         };
@@ -242,7 +258,7 @@ impl FiniteWidthPass {
             _ => f64::NEG_INFINITY,
         };
         let mut parts: Vec<LeadingGradient> = parts.into_iter().map(|part| part.leading).collect();
-        self.weigh(&merged, &inside, (&mut parts, &of_parts));
+        self.weigh((&merged, &forked), &inside, (&mut parts, &of_parts));
         let leading = self.leading.join(at, fan, kept, parts)?;
         let (own, cosine) = levels(&leading.kernel);
         match merged {
