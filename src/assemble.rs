@@ -36,9 +36,9 @@ use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
 pub(crate) use by_role::Parts;
 pub use by_role::initialise;
-use by_role::write;
 #[cfg(test)]
 pub(crate) use by_role::tests::with_roles;
+use by_role::write;
 pub(crate) use head::token_table;
 use input::Reads;
 use learning_rates::{is_in_block, learning_rates};
