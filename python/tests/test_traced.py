@@ -191,7 +191,7 @@ def copied_layers(model: Any) -> None:
         (uneven_gains, "transformer.h.*.attn.ln_1.gain in all 3 blocks: mean", None),
         (means, "transformer.h.*.mlp.c_proj.weight in block 1 of 3: std", "mean_of_weights"),
         (heavy_tails, "transformer.h.*.mlp.c_fc.weight in block 2 of 3: kurtosis", "heavy_tails"),
-        (copied_layers, "blocks 1–2 of 3 are equal in transformer.h.*.attn.c_attn.weight", "dependent_weights"),
+        (copied_layers, "blocks 1–2 of 3 are equal in transformer.h.*.attn.c_attn.weight", "shared_tensor"),
     ],
 )
 def test_weights_that_are_no_initialisation_are_reported(
@@ -202,7 +202,7 @@ def test_weights_that_are_no_initialisation_are_reported(
     with pytest.warns(UserWarning) as warned:
         prediction = sigprop.torch.predict(model, ids(2, 13))
     assert any(finding in str(each.message) for each in warned), [str(each.message) for each in warned]
-    kinds = {each["kind"] for each in prediction.caveats} & {"mean_of_weights", "heavy_tails", "dependent_weights", "uneven_gains"}
+    kinds = {each["kind"] for each in prediction.caveats} & {"mean_of_weights", "heavy_tails", "shared_tensor", "uneven_gains"}
     assert kinds == ({caveat} if caveat else set())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

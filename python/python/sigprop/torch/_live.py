@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .. import _commands
 from .._results import Comparison, Inspection, PhaseMap, Prediction, Recommendation
 from ._apply import Applied, apply_, audit
+from ._copies import as_one, copies
 from ._trace import Traced, trace
 from ._wrappers import uncompiled
 
@@ -54,10 +55,11 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     has_values = not any(parameter.is_meta for parameter in module.parameters())
     if others.get("scheme") is not None or not has_values:
         return _commands.predict(**flags)
-    weights = audit(module, traced)
+    weights, copied = audit(module, traced), copies(traced)
     for text in weight_findings(weights):
         warnings.warn(text, stacklevel=2)
-    return _with_caveats(_commands.predict(**flags), weights)
+    prediction = _commands.predict(**{**flags, "stack": as_one(flags["stack"], copied)})
+    return _with_caveats(prediction, weights, _OF_WEIGHTS - ({"dependent_weights"} if copied else set()))
 
 
 def weight_findings(weights: Inspection) -> list[str]:
@@ -65,11 +67,11 @@ def weight_findings(weights: Inspection) -> list[str]:
     return [finding["text"] for finding in weights.findings if finding["problem"] in _NO_INITIALISATION]
 
 
-def _with_caveats(prediction: Prediction, weights: Inspection) -> Prediction:
-    """The prediction with the caveats that follow from the weights of the module."""
+def _with_caveats(prediction: Prediction, weights: Inspection, kinds: frozenset[str]) -> Prediction:
+    """The prediction with the caveats of these kinds that follow from the weights of the module."""
     document, of_weights = prediction.to_dict(), weights.prediction
     known = {caveat["kind"] for caveat in document["caveats"]}
-    found = [] if of_weights is None else [caveat for caveat in of_weights.caveats if caveat["kind"] in _OF_WEIGHTS - known]
+    found = [] if of_weights is None else [caveat for caveat in of_weights.caveats if caveat["kind"] in kinds - known]
     return Prediction({**document, "caveats": [*found, *document["caveats"]]}, prediction.svg, prediction._given)
 
 
