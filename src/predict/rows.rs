@@ -1,5 +1,7 @@
 //! The notes of one pass, and their average over the passes of several sequences.
 
+use std::mem::take;
+
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 use statrs::statistics::Statistics;
@@ -96,6 +98,17 @@ impl Rows {
 
     pub(crate) fn weight(&mut self, note: WeightNote) {
         self.weights.push(note);
+    }
+
+    /// Adds `more` · e^`ln_unit`, which may be negative, to E dW² of a tensor that has notes. A gradient that is exactly
+    /// zero stays zero.
+    pub(crate) fn add_to_weight(&mut self, tensor: &str, more: f64, ln_unit: f64) {
+        self.weights = merged(take(&mut self.weights));
+        let note = self.weights.iter_mut().find(|note| note.tensor == tensor).expect("the tensor has notes");
+        if note.ln_second_moment > f64::NEG_INFINITY {
+            let part = more * (ln_unit - note.ln_second_moment).exp();
+            note.ln_second_moment += part.max(-1.0).ln_1p();
+        }
     }
 
     pub(crate) fn linear(&mut self, note: LinearNote) {
