@@ -108,12 +108,26 @@ enum Origin<'s> {
     /// A source, the gradient at the end of the stream, or a sum.
     Start,
     /// The output of a component with the input `x`.
-    Output { component: &'s Component, x: usize },
-    Product { product: &'s Product, parts: Vec<usize> },
+    Output {
+        component: &'s Component,
+        x: usize,
+    },
+    Product {
+        product: &'s Product,
+        parts: Vec<usize>,
+    },
     /// The output of an attention; the parts are queries, keys and values.
-    Attention { attention: &'s Attention, parts: [usize; 3], attended: Arc<Attended> },
+    Attention {
+        attention: &'s Attention,
+        parts: [usize; 3],
+        attended: Arc<Attended>,
+    },
     /// The gradient at one of the inputs of the node whose output is the vector `of`, from the gradient there.
-    Gradient { of: usize, part: usize, gradient: usize },
+    Gradient {
+        of: usize,
+        part: usize,
+        gradient: usize,
+    },
 }
 
 /// A pass of the moments of the infinitely wide network through a stack with shared tensors.
@@ -200,7 +214,7 @@ impl<'s> SharedPass<'s> {
         let [sum, other] = if self.vectors[late].terms.is_empty() { [early, late] } else { [late, early] };
         let terms = self.vectors[sum].terms.clone();
         let covariance = if terms.is_empty() {
-            self.of_uses([early, late])
+            self.of_uses([early, late], None)
         } else {
             let parts = terms.iter().filter_map(|term| Some(term.of(&self.covariance(term.index, other)?)));
             parts.reduce(|sum, part| sum.plus(&part))
@@ -209,61 +223,55 @@ impl<'s> SharedPass<'s> {
         covariance
     }
 
-    /// Returns the covariance of two vectors that are no sums, by the rule of the operation that both come from.
-    fn of_uses(&mut self, vectors: [usize; 2]) -> Option<Kernel> {
-        match vectors.map(|vector| self.vectors[vector].origin.clone()) {
-            [Origin::Output { component, x }, Origin::Output { component: other, x: y }] => {
-                let component = common(component, other)?;
-                if matches!(component, Component::Activation(_)) {
-                    self.covariance(x, y)?;
-                }
-                let x = self.paired([x, y]);
-                Some(self.unpaired(&self.pass.rule(&component, &x).forward(&x)))
-            }
-            [Origin::Product { product, parts }, Origin::Product { parts: others, .. }] => {
-                let parts = self.paired_parts(&parts, &others)?;
-                Some(self.unpaired(&product.merge(&parts[0], &parts)))
-            }
-            [Origin::Attention { .. }, Origin::Attention { .. }] => {
-                let (_, attended) = self.attended(vectors)?;
-                Some(attended.output().kernel.clone())
-            }
-            [Origin::Gradient { of, part, gradient }, Origin::Gradient { of: other, part: of_other, gradient: next }] => {
-                if part != of_other {
-                    return None;
-                }
-                let gradient = self.covariance(gradient, next)?;
-                self.of_gradients([of, other], part, gradient)
-            }
-            [
-                Origin::Start
-                | Origin::Output { .. }
-                | Origin::Product { .. }
-                | Origin::Attention { .. }
-                | Origin::Gradient { .. },
-                _,
-            ] => None,
-        }
-    }
-
-    /// Returns the covariance of the gradients at an input of two nodes, from that at their outputs, the vectors `of`.
-    fn of_gradients(&mut self, of: [usize; 2], part: usize, gradient: Kernel) -> Option<Kernel> {
-        match of.map(|vector| self.vectors[vector].origin.clone()) {
+    /// Returns the covariance of two vectors that are no sums, by the rule of the operation that both come from. With the
+    /// covariance `gradient` of the gradients at these vectors, it returns that of the gradients at an input `part`.
+    fn of_uses(&mut self, of: [usize; 2], gradient: Option<(usize, Kernel)>) -> Option<Kernel> {
+        let centred = |gradient: Gradient| Signal::centred(1.0, gradient.kernel);
+        let pairs = match of.map(|vector| self.vectors[vector].origin.clone()) {
             [Origin::Output { component, x }, Origin::Output { component: other, x: y }] => {
                 let component = common(component, other)?;
                 let x = self.paired([x, y]);
                 let rule = self.pass.rule(&component, &x);
-                let gradient = rule.backward(&x, &rule.forward(&x), &self.paired_gradient(&gradient));
-                Some(self.unpaired(&Signal::centred(1.0, gradient.kernel)))
+                let y = rule.forward(&x);
+                match gradient {
+                    Some((_, gradient)) => centred(rule.backward(&x, &y, &paired_gradient(&gradient))),
+                    None => y,
+                }
             }
             [Origin::Product { product, parts }, Origin::Product { parts: others, .. }] => {
-                let parts = self.paired_parts(&parts, &others)?;
-                let gradient = product.split(&parts[0], &parts, &self.paired_gradient(&gradient)).swap_remove(part);
-                Some(self.unpaired(&Signal::centred(1.0, gradient.kernel)))
+                let both = parts.iter().zip(&others);
+                let parts: Vec<Arc<Signal>> = both.map(|(x, y)| Arc::new(self.paired([*x, *y]))).collect();
+                match gradient {
+                    Some((part, gradient)) => {
+                        let mut gradients = product.split(&parts[0], &parts, &paired_gradient(&gradient));
+                        centred(gradients.swap_remove(part))
+                    }
+                    None => product.merge(&parts[0], &parts),
+                }
             }
-            [Origin::Attention { .. }, Origin::Attention { .. }] => {
-                let (attention, attended) = self.attended(of)?;
-                Some(attended.split(&attention, &Gradient::independent(gradient)).swap_remove(part).kernel)
+            [
+                Origin::Attention { attention, parts, attended },
+                Origin::Attention { parts: others, attended: other, .. },
+            ] => {
+                let [query, key, value] = [0, 1, 2].map(|part| [parts[part], others[part]]);
+                self.covariance(value[0], value[1])?;
+                let products = [query, key, value].map(|both| self.products(both));
+                // Dropout masks are independent.
+                let attention = Attention { dropout_rate: 0.0, ..attention.clone() };
+                let between = Attended::between(&attention, [&attended, &other], products);
+                return Some(match gradient {
+                    Some((part, gradient)) => {
+                        between.split(&attention, &Gradient::independent(gradient)).swap_remove(part).kernel
+                    }
+                    None => between.output().kernel.clone(),
+                });
+            }
+            [
+                Origin::Gradient { of, part, gradient },
+                Origin::Gradient { of: other, part: other_part, gradient: other_gradient },
+            ] if part == other_part => {
+                let gradient = self.covariance(gradient, other_gradient)?;
+                return self.of_uses([of, other], Some((part, gradient)));
             }
             [
                 Origin::Start
@@ -272,25 +280,9 @@ impl<'s> SharedPass<'s> {
                 | Origin::Attention { .. }
                 | Origin::Gradient { .. },
                 _,
-            ] => None,
-        }
-    }
-
-    /// Returns the attention between two attentions, and it without dropout, whose masks are independent; `None` if
-    /// their values are independent.
-    fn attended(&mut self, vectors: [usize; 2]) -> Option<(Attention, Attended)> {
-        let [(attention, [query, key, value], first), (_, [other_query, other_key, other_value], second)] =
-            vectors.map(|vector| match &self.vectors[vector].origin {
-                Origin::Attention { attention, parts, attended } => (*attention, *parts, Arc::clone(attended)),
-                Origin::Start | Origin::Output { .. } | Origin::Product { .. } | Origin::Gradient { .. } => {
-                    unreachable!("both vectors are outputs of attentions")
-                }
-            });
-        self.covariance(value, other_value)?;
-        let parts = [[query, other_query], [key, other_key], [value, other_value]].map(|both| self.products(both));
-        let attention = Attention { dropout_rate: 0.0, ..attention.clone() };
-        let attended = Attended::between(&attention, [&first, &second], parts);
-        Some((attention, attended))
+            ] => return None,
+        };
+        Some(self.unpaired(&pairs))
     }
 
     /// Returns E x_a y_b of two vectors.
@@ -327,29 +319,20 @@ impl<'s> SharedPass<'s> {
         Signal { means: means.iter().any(|mean| *mean != 0.0).then_some(means), ..Signal::centred(x.width, kernel) }
     }
 
-    /// Returns the factors of two products, each with pairs of tokens; `None` if all are independent.
-    fn paired_parts(&mut self, parts: &[usize], others: &[usize]) -> Option<Vec<Arc<Signal>>> {
-        let parts: Vec<[usize; 2]> = parts.iter().zip(others).map(|(x, y)| [*x, *y]).collect();
-        let is_shared = parts.iter().any(|[x, y]| self.covariance(*x, *y).is_some());
-        is_shared.then(|| parts.into_iter().map(|both| Arc::new(self.paired(both))).collect())
-    }
-
-    /// Returns gradients at pairs of tokens.
-    fn paired_gradient(&self, covariance: &Kernel) -> Gradient {
-        let positions = paired_positions(covariance);
-        let kernel = Kernel { pairs: on_pairs(covariance, covariance.ln_unit), ..Kernel::zero(&positions) };
-        Gradient::independent(Kernel { ln_unit: covariance.ln_unit, ..kernel })
-    }
-
     /// Returns the covariance of two vectors from pairs of their tokens.
     fn unpaired(&self, pairs: &Signal) -> Kernel {
         let kernel = pairs.centred_kernel();
         let (own, points) = kernel.pairs.split_at(self.positions().nodes());
-        Kernel { ln_unit: kernel.ln_unit, positions: Arc::clone(self.positions()), own: own.into(), pairs: points.into() }
+        Kernel {
+            ln_unit: kernel.ln_unit,
+            positions: Arc::clone(self.positions()),
+            own: own.into(),
+            pairs: points.into(),
+        }
     }
 
-    /// Adds the products of the gradients of this use of a linear map with those of later uses to E dW². The vectors are
-    /// the output of the map and the gradient there.
+    /// Adds the products of the gradients of this use of a linear map with those of later uses to E dW². The use is the
+    /// output of the map and the gradient there.
     fn collect(&mut self, use_of_map: [usize; 2]) {
         let [output, gradient] = use_of_map;
         let Origin::Output { component, x } = self.vectors[output].origin else { return };
@@ -360,14 +343,13 @@ impl<'s> SharedPass<'s> {
         for &[later, its_gradient] in &uses {
             let Origin::Output { component: other, x: y } = self.vectors[later].origin else { continue };
             let Some(Component::Linear(Linear { weight, bias, .. })) = common(component, other) else { continue };
-            let Some(gradients) = self.covariance(its_gradient, gradient) else { continue };
-            let products = self.products([x, y]);
+            let [gradients, products] = [self.products([gradient, its_gradient]), self.products([x, y])];
             let ln_unit = gradients.ln_unit;
             let [of_weight, of_bias] = [gradients.contracted(&products), gradients.total()].map(|sum| 2.0 * sum);
-            self.pass.rows.add_to_weight(&weight.name, of_weight, ln_unit + products.ln_unit);
             if let Some(bias) = bias {
                 self.pass.rows.add_to_weight(&bias.name, of_bias, ln_unit);
             }
+            self.pass.rows.add_to_weight(&weight.name, of_weight, ln_unit + products.ln_unit);
         }
         uses.push(use_of_map);
         self.uses = uses;
@@ -382,6 +364,13 @@ fn common(first: &Component, second: &Component) -> Option<Component> {
         return (first.weight.name == second.weight.name).then(|| Component::Linear(Linear { bias, ..first.clone() }));
     }
     (first == second && matches!(first, Component::Activation(_))).then(|| first.clone())
+}
+
+/// Returns gradients at pairs of tokens.
+fn paired_gradient(covariance: &Kernel) -> Gradient {
+    let positions = paired_positions(covariance);
+    let pairs = on_pairs(covariance, covariance.ln_unit);
+    Gradient::independent(Kernel { pairs, ln_unit: covariance.ln_unit, ..Kernel::zero(&positions) })
 }
 
 /// Returns the positions of a pair of tokens for every node and for every point of `kernel`.

@@ -56,7 +56,6 @@ pub(super) fn shared_tensors(stack: &Stack) -> Option<Shared<'_>> {
     Some(Shared { name, uses, tensors: shared.len() })
 }
 
-
 fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {
     for node in body {
         let weight = match &node.op {

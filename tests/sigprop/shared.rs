@@ -1,15 +1,22 @@
 //! Stacks in which several sites use one tensor agree with sampled networks, forward and backward.
 
-use sigprop_stack::{Activation, Attention, Node, NormKind, Op, Product, Stack};
+use sigprop_stack::{
+    Activation, Attention, Embedding, EmbeddingTerm, Gaussian, Ids, Node, NormKind, Op, PowerLaw, Product, Source,
+    Stack,
+};
 
-use crate::support::{activation, assert_twin_but_for, gaussian_stack, linear, norm, residual};
+use crate::support::{activation, assert_twin_but_for, linear, norm, residual, stack, tensor};
 
 const USES: usize = 4;
 
-/// Blocks that all use the maps of the first.
-fn looped(width: usize, seq_len: usize, block: impl Fn(usize) -> Vec<Node>) -> Stack {
-    let block = |index: usize| Node::new(format!("blocks.{index}"), Op::Chain(block(index)));
-    gaussian_stack(width, 1.0, seq_len, (0..USES).map(block).collect())
+/// The same block several times, each with the tensors of the first.
+fn looped(source: Source, seq_len: usize, block: &[Node]) -> Stack {
+    let block = |index: usize| Node::new(format!("blocks.{index}"), Op::Chain(block.to_vec()));
+    stack(source, seq_len, (0..USES).map(block).collect())
+}
+
+fn gaussian() -> Source {
+    Source::Gaussian(Gaussian { width: 256, mean: 0.0, variance: 1.0, correlation: 0.3 })
 }
 
 /// The attention and the feed-forward network of a block, each with a norm before the branch or after the sum.
@@ -25,7 +32,7 @@ fn block(width: usize, post: bool, score_variance: f64) -> Vec<Node> {
     let branch = |name: &str, mut body: Vec<Node>| {
         let norm = norm("norm", NormKind::LayerNorm);
         if post {
-            return vec![residual(name, [1.0, 1.0], 0.0, body), norm];
+            return vec![residual(name, [1.0, 1.0], 0.0, body), Node { name: format!("{name}_norm"), ..norm }];
         }
         body.insert(0, norm);
         vec![residual(name, [1.0, 1.0], 0.0, body)]
@@ -39,36 +46,38 @@ fn assert_sampled(stack: &Stack, replicates: usize) {
 
 #[test]
 fn one_layer_of_an_mlp() {
-    let layer = |_| vec![linear("map", 256, 256, 2.0), activation("activation", Activation::Relu)];
-    assert_sampled(&looped(256, 4, layer), 40);
+    let layer = [linear("map", 256, 256, 2.0), activation("activation", Activation::Relu)];
+    assert_sampled(&looped(gaussian(), 4, &layer), 40);
 }
 
 #[test]
 fn one_residual_layer_of_an_mlp() {
-    let layer = |_| {
-        let body = vec![linear("map", 256, 256, 1.0), activation("activation", Activation::Tanh)];
-        vec![residual("sum", [1.0, 0.5], 0.0, [body, vec![linear("out", 256, 256, 1.0)]].concat())]
-    };
-    assert_sampled(&looped(256, 4, layer), 40);
+    let body =
+        vec![linear("in", 256, 256, 1.0), activation("activation", Activation::Tanh), linear("out", 256, 256, 1.0)];
+    assert_sampled(&looped(gaussian(), 4, &[residual("sum", [1.0, 0.5], 0.0, body)]), 40);
 }
 
 #[test]
 fn one_gated_layer() {
-    let layer = |_| {
-        let gate = vec![linear("gate", 256, 256, 1.0), activation("activation", Activation::Silu)];
-        let gated = Op::Product(Product { factors: vec![gate, vec![linear("up", 256, 256, 1.0)]] });
-        let body = vec![norm("norm", NormKind::RmsNorm), Node::new("gated", gated), linear("out", 256, 256, 2.0)];
-        vec![residual("sum", [1.0, 1.0], 0.0, body)]
-    };
-    assert_sampled(&looped(256, 4, layer), 40);
+    let gate = vec![linear("gate", 256, 256, 1.0), activation("activation", Activation::Silu)];
+    let gated = Op::Product(Product { factors: vec![gate, vec![linear("up", 256, 256, 1.0)]] });
+    let body = vec![norm("norm", NormKind::RmsNorm), Node::new("gated", gated), linear("out", 256, 256, 2.0)];
+    assert_sampled(&looped(gaussian(), 4, &[residual("sum", [1.0, 1.0], 0.0, body)]), 40);
 }
 
 #[test]
 fn one_pre_norm_block() {
-    assert_sampled(&looped(256, 6, |_| block(256, false, 1.0)), 40);
+    assert_sampled(&looped(gaussian(), 6, &block(256, false, 1.0)), 40);
 }
 
+/// Tokens with ids, some of them equal, and with learned positions.
 #[test]
 fn one_post_norm_block() {
-    assert_sampled(&looped(256, 6, |_| block(256, true, 0.3)), 40);
+    let terms = vec![
+        EmbeddingTerm::Token { table: tensor("token", 0.5) },
+        EmbeddingTerm::LearnedPosition { table: tensor("position", 0.3) },
+    ];
+    let ids = Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 0.0 });
+    let source = Source::Embedding(Embedding { width: 256, ids, terms });
+    assert_sampled(&looped(source, 8, &block(256, true, 0.3)), 40);
 }
