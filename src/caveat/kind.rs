@@ -183,9 +183,17 @@ pub(super) static SHARED_TENSOR: CaveatKind = CaveatKind {
     advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
 };
 
+pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
+    name: "shared_width",
+    quantity: "± and terms of order 1/width",
+    size: "number of sites that use the tensor",
+    about: "Several sites use one tensor, and predictions follow this at infinite width alone.",
+    advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
+};
+
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 21] = [
+    pub const ALL: [&'static Self; 22] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -207,5 +215,6 @@ impl CaveatKind {
         &UNEVEN_GAINS,
         &UNEVEN_ROWS,
         &SHARED_TENSOR,
+        &SHARED_WIDTH,
     ];
 }

@@ -95,6 +95,9 @@ pub enum Condition {
     /// Several sites use one tensor. The numbers are how many use it, and the share by which second moments may be
     /// larger.
     SharedTensor(usize, f64),
+    /// Several sites use one tensor, and the prediction follows this at infinite width alone; the number is how many use
+    /// it.
+    SharedWidth(usize),
 }
 
 impl Condition {
@@ -122,6 +125,7 @@ impl Condition {
             Self::UnevenGains(_) => &kind::UNEVEN_GAINS,
             Self::UnevenRows(_) => &kind::UNEVEN_ROWS,
             Self::SharedTensor(..) => &kind::SHARED_TENSOR,
+            Self::SharedWidth(_) => &kind::SHARED_WIDTH,
         }
     }
 
@@ -144,7 +148,7 @@ impl Condition {
             | Self::UnevenGains(size)
             | Self::UnevenRows(size)
             | Self::SharedTensor(_, size)) => Some(size),
-            &Self::SampledText(read, _) => Some(read as f64),
+            &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
             Self::Scheme(_) | Self::SchemeScale(_) | Self::Config(_) | Self::DependentWeights | Self::UnreadType(_) => {
                 None
             }
@@ -243,6 +247,10 @@ impl Condition {
                 "{uses} sites use this tensor, and the prediction treats each use as independent. Second moments may be larger by \
                  up to {}, gradients of the tensor by a factor of up to {uses}",
                 percent(*share)
+            ),
+            Self::SharedWidth(uses) => format!(
+                "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, and second \
+                 moments may be off by a share of about {uses}/width"
             ),
         }
     }

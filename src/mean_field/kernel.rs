@@ -84,6 +84,14 @@ impl Kernel {
         sum.expect("a sum has parts").balanced()
     }
 
+    /// Returns this kernel plus `other`, which may be a covariance of two signals and negative.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        let ln_unit = self.ln_unit.max(other.ln_unit);
+        let [unit, of_other] = [self, other].map(|kernel| (kernel.ln_unit - ln_unit).exp());
+        let sum = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(|(&a, &b)| a * unit + b * of_other).collect();
+        self.with(ln_unit, sum(&self.own, &other.own), sum(&self.pairs, &other.pairs))
+    }
+
     /// Returns the product of both kernels, entry by entry: the kernel of the product of independent signals.
     pub(crate) fn times(&self, other: &Self) -> Self {
         let product = |a: &Few<f64>, b: &Few<f64>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();

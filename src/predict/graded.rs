@@ -9,6 +9,7 @@ use super::finite_width::Found;
 use super::rows::Rows;
 use super::{
     Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, finite_width, mean_field, sequences,
+    shared,
 };
 use crate::caveat::{Caveat, Condition};
 use crate::mean_field::positions::{Grading, layout::Layout};
@@ -93,11 +94,15 @@ fn passes(
     (same_ids, each): (Option<f64>, &(dyn Fn() + Sync)),
 ) -> Result<Vec<Vec<Rows>>, PredictError> {
     let tables = Arc::default();
+    let is_shared = shared::is_followed(stack);
     let pass = |segment, ids: &[Vec<u32>]| {
         let leading = || {
             let pass = mean_field::MeanFieldPass::new(options.sites, grading, (same_ids, segment), ids.to_vec());
             pass.sharing(&tables).asked(options.steps)
         };
+        if is_shared {
+            return shared::SharedPass::new(leading()).through(stack);
+        }
         if options.theory == Theory::MeanField {
             return leading().through(stack);
         }

@@ -88,7 +88,7 @@ pub(crate) enum Kept {
     /// A norm that consists of several components, such as DyT.
     Steps(Vec<Kept>),
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
-    Attention(Box<Attended>),
+    Attention(Arc<Attended>),
     /// A mixture: its routing; the signals at its input and at the output of its representative expert; and the
     /// gradient from the router, which is `None` before the backward pass.
     Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
@@ -198,7 +198,7 @@ impl MeanFieldPass {
     }
 
     /// Returns the rule of a component with the input `x`.
-    fn rule<'c>(&self, component: &'c Component, x: &Signal) -> Rule<'c> {
+    pub(super) fn rule<'c>(&self, component: &'c Component, x: &Signal) -> Rule<'c> {
         match component {
             Component::Linear(linear) => Rule::Component(linear),
             Component::Norm(norm) => BatchNorm::of(norm).map_or(Rule::Component(norm), Rule::BatchNorm),
@@ -525,7 +525,7 @@ impl Interpreter<'_> for MeanFieldPass {
         let y = match fan {
             Fan::Attention(attention) => {
                 let attended = self.attend(at, attention, parts)?;
-                return Ok((attended.output(), Kept::Attention(Box::new(attended))));
+                return Ok((attended.output(), Kept::Attention(Arc::new(attended))));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),
             Fan::Product(product) => product.merge(&x, &parts),

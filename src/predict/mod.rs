@@ -9,6 +9,7 @@ pub(crate) mod mean_field;
 mod pooled;
 mod rows;
 mod sequences;
+mod shared;
 mod tables;
 mod tensors;
 mod token_share;
@@ -254,7 +255,7 @@ pub(crate) fn predict_seeded(
     let mut prediction = graded::predict(stack, options, same_ids, each)?;
     prediction.blocked = blocked(stack, None, &prediction.table.weights);
     prediction.token_share = token_share::token_share(stack);
-    prediction.caveats.extend(tensors::caveats(stack, &prediction.table));
+    prediction.caveats.extend(tensors::caveats(stack, &prediction.table, shared::is_followed(stack)));
     Ok(prediction)
 }
 

@@ -98,6 +98,17 @@ impl Rows {
         self.weights.push(note);
     }
 
+    /// Makes the latest note of a tensor the note of all uses so far, which have `more` · e^`ln_unit` in common. That may
+    /// be negative. A gradient that is exactly zero stays zero.
+    pub(crate) fn add_to_weight(&mut self, tensor: &str, more: f64, ln_unit: f64) {
+        let is_use = |note: &WeightNote| note.tensor == tensor;
+        let mut uses: Vec<WeightNote> = self.weights.extract_if(.., |note| is_use(note)).collect();
+        let latest = uses.pop().expect("the tensor has notes");
+        let ln_uses = ln_sum(uses.iter().chain([&latest]).map(|note| note.ln_second_moment));
+        let part = if ln_uses > f64::NEG_INFINITY { more * (ln_unit - ln_uses).exp() } else { 0.0 };
+        self.weights.push(WeightNote { ln_second_moment: ln_uses + part.max(-1.0).ln_1p(), ..latest });
+    }
+
     pub(crate) fn linear(&mut self, note: LinearNote) {
         self.linears.push(note);
     }

@@ -7,8 +7,9 @@ use sigprop_stack::{BlockName, Component, Node, Op, Quantity, RowGroup, SiteTabl
 use crate::caveat::{Caveat, Condition};
 
 /// Returns caveats for tensors whose rows differ in size, and for tensors that several sites use.
-pub(super) fn caveats(stack: &Stack, table: &SiteTable) -> Vec<Caveat> {
-    uneven_rows(stack).into_iter().chain(shared(stack, table)).collect()
+/// `is_followed` is true if the prediction follows the latter.
+pub(super) fn caveats(stack: &Stack, table: &SiteTable, is_followed: bool) -> Vec<Caveat> {
+    uneven_rows(stack).into_iter().chain(shared(stack, table, is_followed)).collect()
 }
 
 /// Returns a caveat for the tensor whose rows differ most.
@@ -26,13 +27,33 @@ fn uneven_rows(stack: &Stack) -> Option<Caveat> {
 }
 
 /// Returns a caveat if several maps use the same tensor. It names the tensor with the most uses.
-fn shared(stack: &Stack, table: &SiteTable) -> Option<Caveat> {
+fn shared(stack: &Stack, table: &SiteTable, is_followed: bool) -> Option<Caveat> {
+    let Shared { name, uses, tensors } = shared_tensors(stack)?;
+    let condition = if is_followed {
+        Condition::SharedWidth(uses)
+    } else {
+        Condition::SharedTensor(uses, coherent_share(stack, table, uses))
+    };
+    Some(Caveat::of(name, tensors, condition))
+}
+
+/// The tensors that several maps use.
+pub(super) struct Shared<'s> {
+    /// Name of the tensor with the most uses.
+    name: &'s str,
+    /// Number of maps that use it.
+    uses: usize,
+    /// Number of tensors that several maps use.
+    tensors: usize,
+}
+
+/// Returns the tensors that several maps use; `None` if there are none.
+pub(super) fn shared_tensors(stack: &Stack) -> Option<Shared<'_>> {
     let mut uses = BTreeMap::new();
     stack.streams.iter().for_each(|stream| count(&stream.body, &mut uses));
     let shared: Vec<(&str, usize)> = uses.into_iter().filter(|(_, uses)| *uses > 1).collect();
-    let (name, most) = shared.iter().max_by_key(|(_, uses)| *uses)?;
-    let condition = Condition::SharedTensor(*most, coherent_share(stack, table, *most));
-    Some(Caveat::of(*name, shared.len(), condition))
+    let &(name, uses) = shared.iter().max_by_key(|(_, uses)| *uses)?;
+    Some(Shared { name, uses, tensors: shared.len() })
 }
 
 fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {

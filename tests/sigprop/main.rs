@@ -23,6 +23,7 @@ mod random_commands;
 mod recommend;
 mod reference;
 mod repeats;
+mod shared;
 mod stacks;
 mod strays;
 mod support;

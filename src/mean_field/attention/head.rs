@@ -48,6 +48,43 @@ impl Head {
         (head, output)
     }
 
+    /// Returns the heads between two uses of the same maps, and the kernel of their output, as
+    /// [`Attended::between`](super::Attended::between) has them. `inputs` are queries, keys and values of each use, and
+    /// `parts` their products between the uses.
+    pub(super) fn between(
+        attention: &Attention,
+        uses: [&Self; 2],
+        inputs: [&[Arc<Signal>; 3]; 2],
+        (scores, parts): (&Scores, &[Kernel; 3]),
+    ) -> (Self, Kernel) {
+        let [query, key, value] = parts;
+        let (mean, seen, back) = View::Everywhere.see(query, key, value);
+        let units = inputs.map(|[query, key, _]| query.kernel.ln_unit + key.kernel.ln_unit);
+        let unit = (query.ln_unit + key.ln_unit - 0.5 * (units[0] + units[1])).exp();
+        // These are the standard deviations of scores.
+        let std = |index: usize, node: usize| {
+            (inputs[index][0].kernel.own[node] * uses[index].seen.trace[node]).max(0.0).sqrt()
+        };
+        let correlation = |product: f64, trace: f64, [a, c]: [usize; 2]| {
+            let scale = std(0, a) * std(1, c);
+            if scale > 0.0 { (product * trace * unit / scale).clamp(-1.0, 1.0) } else { 0.0 }
+        };
+        let row = |(node, &own): (usize, &f64)| {
+            let [first, second] = uses.map(|of_use| &of_use.rows[node].own);
+            QueryRow { own: first.between(second, correlation(own, seen.trace[node], [node; 2])), smooth: None }
+        };
+        let rows: Vec<QueryRow> = query.own.iter().enumerate().map(row).collect();
+        let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
+            let (a, nodes) = query.positions.nodes_of(point);
+            let c = nodes[0].0 as usize;
+            uses[0].rows[a].own.with(&uses[1].rows[c].own, correlation(product, seen.trace[a], [a, c]))
+        });
+        let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
+        let head = Self { share: uses[0].share, seen, back, rows, factors: [values, gradients] };
+        let kernel = output(attention, query, scores.variance, (&head, &mean));
+        (head, kernel)
+    }
+
     /// Returns the factor κ of rotations on the product of two keys, averaged over pairs of keys in view of a query and
     /// over queries.
     pub(super) fn rotation_in_view(&self) -> f64 {

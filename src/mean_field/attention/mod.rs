@@ -114,6 +114,33 @@ impl Attended {
         Self { parts, scores, heads, output }
     }
 
+    /// Returns the attention whose output has the kernel E z_a z'_c of the outputs of two uses of the same maps. The
+    /// `parts` are E q_a q'_c, E k_b k'_d and E v_b v'_d, and [`Self::split`] then maps E g_a g'_c. All queries see all
+    /// keys. The row of a query in one use and the row of a query in the other have the correlation
+    ///
+    /// ```text
+    /// ρ_ac = κ Q^12_ac/√(Q^1_aa Q^2_cc)      κ = tr(K^12)/√(tr(K^1) tr(K^2))
+    /// ```
+    ///
+    /// where Q^1, Q^2, K^1, K^2 are the kernels of queries and keys of each use; Q^12, K^12 are those between the uses;
+    /// tr is the variance of the keys in view about their average. Dropout masks are independent.
+    pub(crate) fn between(attention: &Attention, uses: [&Self; 2], parts: [Kernel; 3]) -> Self {
+        let [query, key, _] = &parts;
+        let mean = |of: &dyn Fn(&Scores) -> f64| uses.map(|of_use| of(&of_use.scores).sqrt()).iter().product::<f64>();
+        let factor = mean(&|scores| scores.factor);
+        let variance = factor * (query.ln_unit + key.ln_unit).exp();
+        let scores = Scores { factor, variance, slope: mean(&|scores| scores.slope) };
+        let of_heads = |(first, second): (&Head, &Head)| {
+            Head::between(attention, [first, second], uses.map(|of_use| &of_use.parts), (&scores, &parts))
+        };
+        let heads = uses[0].heads.iter().zip(&uses[1].heads);
+        let (heads, kernels): (Vec<Head>, Vec<Kernel>) = heads.map(of_heads).unzip();
+        let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
+        let output = Arc::new(Signal::centred(uses[0].output.width, kernel));
+        let parts = parts.map(|kernel| Arc::new(Signal::centred(uses[0].output.width, kernel)));
+        Self { parts, scores, heads, output }
+    }
+
     /// The outputs of the heads.
     pub(crate) fn output(&self) -> Arc<Signal> {
         Arc::clone(&self.output)

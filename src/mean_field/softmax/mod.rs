@@ -136,6 +136,14 @@ impl SoftmaxRow {
         [first + correlation * second + tail, first + correlation * second * 2.0 + tail * power]
     }
 
+    /// Returns the row whose factors with itself are those of two rows with this correlation of their scores.
+    pub(crate) fn between(&self, other: &Self, correlation: f64) -> Self {
+        let mean = |of: &dyn Fn(&Self) -> f64| (of(self) * of(other)).max(0.0).sqrt();
+        let [squares, passed] = self.with(other, correlation);
+        let single_key = [0, 1].map(|index| mean(&|row| row.single_key[index]));
+        Self { squares, passed, single_key, shift: mean(&|row| row.shift), ..*self }
+    }
+
     /// Returns σ₂ of two rows, the coefficient of ρ in σ(ρ).
     fn second(&self, other: &Self) -> f64 {
         let keys = if self.keys < other.keys { self.keys } else { other.keys };

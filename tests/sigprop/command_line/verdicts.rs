@@ -176,19 +176,17 @@ fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
     assert!(rows.clone().all(|line| line.chars().count() <= 110), "{}", rows.collect::<Vec<_>>().join("\n"));
 }
 
-/// Layers whose branches share one tensor: the engine samples a larger variance than the prediction for independent
+/// Causal blocks that share their tensors: the engine samples a larger variance than the prediction for independent
 /// tensors.
 #[test]
 fn a_tensor_that_several_sites_use_is_a_caveat() {
     let folder = folder();
     let stack = path(&folder, "stack.json");
-    let network =
-        ["mlp", "--layers", "4", "--width", "64", "--residual", "--scheme", "kaiming", "--input-correlation", "0"];
+    let network = ["--layers", "4", "--width", "64", "--heads", "2", "--causal", "--scheme", "xavier"];
     stdout(&run(&[&["predict"], &network[..], &["--seq-len", "8", "--dump-stack", &stack, "-q"]].concat()));
     let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&stack).expect("readable")).expect("JSON");
     let text = value.take().to_string();
-    let shared =
-        (1..4).fold(text, |text, block| text.replace(&format!("blocks.{block}.layer.linear"), "blocks.0.layer.linear"));
+    let shared = (1..4).fold(text, |text, block| text.replace(&format!("blocks.{block}."), "blocks.0."));
     let file = written(&folder, "shared.json", shared.as_bytes());
     let report = predicted(&["--stack", &file]);
     let caveats = report["caveats"].as_array().expect("a list");
