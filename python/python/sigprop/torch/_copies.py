@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ._trace import Traced
+from ._trace._parts import renamed
 
 
 def copies(traced: Traced) -> dict[str, str]:
@@ -27,13 +28,7 @@ def copies(traced: Traced) -> dict[str, str]:
     return found
 
 
-def as_one(part: Any, names: dict[str, str]) -> Any:
-    """A part of a stack in which copies have the name of their first, so that they are one tensor."""
-    if isinstance(part, list):
-        return [as_one(inner, names) for inner in part]
-    if not isinstance(part, dict):
-        return part
-    renamed = {key: as_one(inner, names) for key, inner in part.items() if key != "roles"}
-    if "init" in part and part.get("name") in names:
-        renamed["name"] = names[part["name"]]
-    return renamed
+def as_one(stack: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """A stack in which copies have the name of their first, so that they are one tensor. It has no roles."""
+    found: dict[str, Any] = renamed(stack, lambda name: names.get(name, name))
+    return {key: part for key, part in found.items() if key != "roles"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,6 +146,16 @@ class Parts:
                 value = value[value.any(dim=1)]
             self._initialised[weight.name] = initialisation(value)
         return self._initialised[weight.name]
+
+
+def renamed(part: Any, rename: Callable[[str], str]) -> Any:
+    """A part of a stack with other names of tensors."""
+    if isinstance(part, list):
+        return [renamed(inner, rename) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: renamed(inner, rename) for name, inner in part.items()}
+    return {**found, "name": rename(part["name"])} if "init" in part and "name" in part else found
 
 
 def kind_of(component: Component) -> str:

@@ -12,7 +12,7 @@ from ._blocks import Cut
 from ._capture import unwrapped
 from ._components import Refusal, Weight
 from ._names import joined, tensor_name
-from ._parts import Part
+from ._parts import Part, renamed
 from ._roles import roles_part
 from ._traced import SitePlace, Traced
 from ._twin import Twin
@@ -67,7 +67,7 @@ class _Repeat:
         inside: dict[str, SitePlace] = {}
         for number, equal in cut.equal.items():
             block, rename = self._blocks[equal], self._renaming(equal, number)
-            part = _renamed(block.body[block.place], rename)
+            part = renamed(block.body[block.place], rename)
             copies.append({**part, "name": part["name"][: -len(str(equal))] + str(number)})
             weights |= {rename(name): _weight(weight, rename) for name, weight in old.weights.items() if rename(name) != name}
             roles |= {rename(name): replace(role, block=number) for name, role in old.roles.items() if rename(name) != name}
@@ -121,16 +121,6 @@ class _Repeat:
         if isinstance(one, float) and isinstance(other, float):
             return None if math.isclose(one, other, rel_tol=tolerance) else f"{one:.4g} and {other:.4g}"
         return None if one == other else f"{one} and {other}"
-
-
-def _renamed(part: Any, rename: Callable[[str], str]) -> Any:
-    """A part of a stack with other names of tensors."""
-    if isinstance(part, list):
-        return [_renamed(inner, rename) for inner in part]
-    if not isinstance(part, dict):
-        return part
-    found = {name: _renamed(inner, rename) for name, inner in part.items()}
-    return {**found, "name": rename(part["name"])} if "init" in part and "name" in part else found
 
 
 def _weight(weight: Weight, rename: Callable[[str], str]) -> Weight:
