@@ -62,15 +62,21 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
 
 
 def weight_findings(weights: Inspection) -> list[str]:
-    """The findings that weights are no initialisation, for which predictions take them."""
-    return [finding["text"] for finding in weights.findings if finding["problem"] in _NO_INITIALISATION]
+    """The findings that weights are no initialisation, for which predictions take them, and the effects on a prediction."""
+    findings = [finding["text"] for finding in weights.findings if finding["problem"] in _NO_INITIALISATION]
+    return [*findings, *(f"{caveat['site']}: {caveat['text']}. {caveat['advice']}" for caveat in _caveats(weights))]
+
+
+def _caveats(weights: Inspection) -> list[dict[str, Any]]:
+    """The caveats of a prediction that follow from the weights of the module."""
+    return [caveat for caveat in (weights.prediction or weights).caveats if caveat["kind"] in _OF_WEIGHTS]
 
 
 def _with_caveats(prediction: Prediction, weights: Inspection) -> Prediction:
     """The prediction with the caveats that follow from the weights of the module."""
-    document, of_weights = prediction.to_dict(), weights.prediction
+    document = prediction.to_dict()
     known = {caveat["kind"] for caveat in document["caveats"]}
-    found = [] if of_weights is None else [caveat for caveat in of_weights.caveats if caveat["kind"] in _OF_WEIGHTS - known]
+    found = [caveat for caveat in _caveats(weights) if caveat["kind"] not in known]
     return Prediction({**document, "caveats": [*found, *document["caveats"]]}, prediction.svg, prediction._given)
 
 
