@@ -166,8 +166,8 @@ def test_sums_inside_a_forward_are_measured_in_the_graph() -> None:
 
 
 def uneven_gains(model: Any) -> None:
-    for block in model.transformer.h:
-        block.ln_1.weight.data *= torch.exp(0.5 * torch.randn(WIDTH, generator=generator()))
+    for seed, block in enumerate(model.transformer.h):
+        block.ln_1.weight.data *= torch.exp(0.5 * torch.randn(WIDTH, generator=generator(seed)))
 
 
 def means(model: Any) -> None:
@@ -202,6 +202,9 @@ def test_weights_that_are_no_initialisation_are_reported(
     with pytest.warns(UserWarning) as warned:
         prediction = sigprop.torch.predict(model, ids(2, 13))
     assert any(finding in str(each.message) for each in warned), [str(each.message) for each in warned]
+    # Copies are one tensor to the prediction, which has a caveat of its own for it.
+    effects = [each["text"] for each in prediction.caveats if each["kind"] == caveat != "shared_tensor"]
+    assert all(any(effect in str(each.message) for each in warned) for effect in effects)
     kinds = {each["kind"] for each in prediction.caveats} & {"mean_of_weights", "heavy_tails", "shared_tensor", "uneven_gains"}
     assert kinds == ({caveat} if caveat else set())
     with warnings.catch_warnings():

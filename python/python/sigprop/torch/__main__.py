@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from ..__main__ import main as run
-from ._apply import audit
-from ._live import weight_findings
+from ._held import as_one, held
 from ._trace import TraceError, trace
 
 
@@ -48,12 +47,16 @@ def main(words: Sequence[str] | None = None) -> int:
     has_weights = not any(parameter.is_meta for parameter in module.parameters())
     has_scheme = any(flag.partition("=")[0] == "--scheme" for flag in arguments.flags)
     is_of_weights = arguments.command == "predict" and has_weights and not has_scheme
-    for note in [*traced.notes, *(weight_findings(audit(module, traced)) if is_of_weights else [])]:
+    stack, notes = traced.at_length(), traced.notes
+    if is_of_weights:
+        weights = held(module, traced)
+        stack, notes = as_one(stack, weights.copies), [*notes, *weights.texts]
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
         path = os.path.join(folder, "stack.json")
         with open(path, "w") as file:
-            json.dump(traced.at_length(), file)
+            json.dump(stack, file)
         sys.argv[1:] = [arguments.command, "--stack", path, *arguments.flags]
         return run()
 

@@ -9,15 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from .. import _commands
-from .._results import Comparison, Inspection, PhaseMap, Prediction, Recommendation
-from ._apply import Applied, apply_, audit
-from ._copies import as_one, copies
+from .._results import Comparison, PhaseMap, Prediction, Recommendation
+from ._apply import Applied, apply_
+from ._held import as_one, held
 from ._trace import Traced, trace
 from ._wrappers import uncompiled
-
-# Findings about weights that are no initialisation, and the caveats of predictions that take them for one.
-_NO_INITIALISATION = frozenset(("not-finite", "copies", "deviation", "tails"))
-_OF_WEIGHTS = frozenset(("dependent_weights", "heavy_tails", "mean_of_weights", "uneven_gains", "uneven_rows"))
 
 
 def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
@@ -55,24 +51,14 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     has_values = not any(parameter.is_meta for parameter in module.parameters())
     if others.get("scheme") is not None or not has_values:
         return _commands.predict(**flags)
-    weights, copied = audit(module, traced), copies(traced)
-    for text in weight_findings(weights):
+    weights = held(module, traced)
+    for text in weights.texts:
         warnings.warn(text, stacklevel=2)
-    prediction = _commands.predict(**{**flags, "stack": as_one(flags["stack"], copied)})
-    return _with_caveats(prediction, weights, _OF_WEIGHTS - ({"dependent_weights"} if copied else set()))
-
-
-def weight_findings(weights: Inspection) -> list[str]:
-    """The findings that weights are no initialisation, for which predictions take them."""
-    return [finding["text"] for finding in weights.findings if finding["problem"] in _NO_INITIALISATION]
-
-
-def _with_caveats(prediction: Prediction, weights: Inspection, kinds: frozenset[str]) -> Prediction:
-    """The prediction with the caveats of these kinds that follow from the weights of the module."""
-    document, of_weights = prediction.to_dict(), weights.prediction
+    prediction = _commands.predict(**{**flags, "stack": as_one(flags["stack"], weights.copies)})
+    document = prediction.to_dict()
     known = {caveat["kind"] for caveat in document["caveats"]}
-    found = [] if of_weights is None else [caveat for caveat in of_weights.caveats if caveat["kind"] in kinds - known]
-    return Prediction({**document, "caveats": [*found, *document["caveats"]]}, prediction.svg, prediction._given)
+    caveats = [caveat for caveat in weights.caveats if caveat["kind"] not in known]
+    return Prediction({**document, "caveats": [*caveats, *document["caveats"]]}, prediction.svg, prediction._given)
 
 
 def _read(
