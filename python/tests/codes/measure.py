@@ -28,6 +28,7 @@ from typing import Any
 
 import sigprop
 import torch
+from sigprop.torch._held import as_one, held
 from sigprop.torch._trace import TraceError, trace
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -175,10 +176,10 @@ def _measure(code: Code, draws: int, outcome: Outcome) -> None:
     start = time.perf_counter()
     try:
         traced = trace(module, *args, **kwargs)
-        copies = [found["text"] for found in sigprop.torch.audit(module, traced).findings if found["problem"] == "copies"]
-        outcome.notes = [*traced.notes, *copies]
+        weights = held(module, traced)
+        outcome.notes = [*traced.notes, *weights.findings]
         outcome.status = "unpredicted"
-        prediction = _predicted(traced.stack)
+        prediction = sigprop.predict(stack=as_one(traced.stack, weights.copies))
     finally:
         outcome.rest_seconds = time.perf_counter() - start
 
@@ -190,13 +191,6 @@ def _measure(code: Code, draws: int, outcome: Outcome) -> None:
         seen += traced.observe(network, generator, inputs).networks
     outcome.moments = _moments(prediction.rows, seen)
     outcome.status = "predicted"
-
-
-def _predicted(stack: dict[str, Any]) -> sigprop.Prediction:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "stack.json")
-        path.write_text(json.dumps(stack))
-        return sigprop.predict(stack=path)
 
 
 def _built(code: Code, seed: int) -> Built:

@@ -49,9 +49,9 @@ def held(module: nn.Module, traced: Traced) -> Held:
 
 
 def as_one(stack: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """A stack in which copies have the name of their first, so that they are one tensor. It has no roles."""
+    """A stack in which copies have the name of their first, so that they are one tensor."""
     found: dict[str, Any] = renamed(stack, lambda name: names.get(name, name))
-    return {key: part for key, part in found.items() if key != "roles"}
+    return {**found, "roles": {name: role for name, role in stack["roles"].items() if name not in names}}
 
 
 def _copies(traced: Traced) -> dict[str, str]:
