@@ -185,7 +185,7 @@ pub(super) static SHARED_TENSOR: CaveatKind = CaveatKind {
 
 pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
     name: "shared_width",
-    quantity: "± and terms of order 1/width",
+    quantity: "±, terms of order 1/width, effects of first steps",
     size: "number of sites that use the tensor",
     about: "Several sites use one tensor, and predictions follow this at infinite width alone.",
     advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",

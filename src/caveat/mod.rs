@@ -249,8 +249,8 @@ impl Condition {
                 percent(*share)
             ),
             Self::SharedWidth(uses) => format!(
-                "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, and second \
-                 moments may be off by a share of about {uses}/width"
+                "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, second \
+                 moments may be off by a share of about {uses}/width, and effects of first steps treat each use as independent"
             ),
         }
     }

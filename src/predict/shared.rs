@@ -46,7 +46,7 @@ use crate::mean_field::signal::Signal;
 /// Returns true if several sites of `stack` use one tensor and this pass has all rules for it.
 pub(super) fn is_followed(stack: &Stack) -> bool {
     /// The largest number of nodes. Time and memory grow as its square.
-    const MOST: usize = 1000;
+    const MOST: usize = 500;
     let nodes = || stack.streams.iter().flat_map(|stream| &stream.body);
     tensors::shared_tensors(stack).is_some()
         && sequences::is_exchangeable(stack)
@@ -452,7 +452,9 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
                 let terms = sum.branches.iter().zip(&indices).map(|(branch, index)| self.times(*index, branch.scale));
                 let terms: Vec<Term> = terms.collect();
                 let kernel = self.with_covariances(value.kernel.clone(), &terms);
-                value = Arc::new(Signal { kernel, ..Signal::clone(&value) });
+                // Means are in units of the kernel.
+                let unit = (0.5 * (value.kernel.ln_unit - kernel.ln_unit)).exp();
+                value = Arc::new(Signal { kernel, means: value.scaled_means(|_| unit), ..Signal::clone(&value) });
                 (terms, Origin::Start)
             }
             (Fan::Product(product), _) => (Vec::new(), Origin::Product { product, parts: indices }),

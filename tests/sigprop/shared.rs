@@ -50,8 +50,15 @@ fn one_layer_of_an_mlp() {
     assert_sampled(&looped(gaussian(), 4, &layer), 40);
 }
 
+/// The branches have means, which add up, and end without a map.
 #[test]
 fn one_residual_layer_of_an_mlp() {
+    let body = vec![linear("map", 256, 256, 1.0), activation("activation", Activation::Gelu)];
+    assert_sampled(&looped(gaussian(), 4, &[residual("sum", [1.0, 0.5], 0.0, body)]), 40);
+}
+
+#[test]
+fn one_residual_layer_of_two_maps() {
     let body =
         vec![linear("in", 256, 256, 1.0), activation("activation", Activation::Tanh), linear("out", 256, 256, 1.0)];
     assert_sampled(&looped(gaussian(), 4, &[residual("sum", [1.0, 0.5], 0.0, body)]), 40);
