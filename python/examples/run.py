@@ -8,7 +8,8 @@ from nbclient import NotebookClient
 
 for path in sorted(Path(__file__).parent.glob("*.ipynb")):
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    folder = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=folder).execute()
     if "--check" in sys.argv:
         continue
     for cell in notebook.cells:
