@@ -64,6 +64,7 @@ MODELS = {
     "bloom": ("bloom", dict(hidden_size=WIDTH, n_layer=4, n_head=4, vocab_size=VOCABULARY)),
     "mpt": ("mpt", dict(d_model=WIDTH, n_layers=4, n_heads=4, vocab_size=VOCABULARY, max_seq_len=64)),
     "gptj": ("gptj", dict(GPT, rotary_dim=8)),
+    "codegen": ("codegen", dict(GPT, rotary_dim=8)),
     "gpt_neox": ("gpt_neox", PLAIN),
     "falcon": ("falcon", PLAIN),
     "phi": ("phi", PLAIN),

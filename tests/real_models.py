@@ -56,6 +56,7 @@ FAMILIES = {
     "gpt_neo": ("gpt_neo", dict(hidden_size=64, num_layers=2, num_heads=4, vocab_size=200, max_position_embeddings=64,
                                 attention_types=[[["global", "local"], 1]])),
     "gptj": ("gptj", dict(GPT, rotary_dim=8)),
+    "codegen": ("codegen", dict(GPT, rotary_dim=8)),
     "opt": ("opt", dict(OPT, word_embed_proj_dim=64)),
     "opt, projected": ("opt", dict(OPT, word_embed_proj_dim=32, do_layer_norm_before=False)),
     "bloom": ("bloom", dict(hidden_size=64, n_layer=2, n_head=4, vocab_size=200)),

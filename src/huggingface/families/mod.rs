@@ -41,6 +41,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["bloom"], read: gpt::bloom, names: |_| names::BLOOM },
     Family { model_types: &["mpt"], read: gpt::mpt, names: |_| names::MPT },
     Family { model_types: &["gptj"], read: parallel::gptj, names: |_| names::GPTJ },
+    Family { model_types: &["codegen"], read: parallel::gptj, names: |_| names::CODEGEN },
     Family { model_types: &["gpt_neox"], read: parallel::neox, names: |_| names::NEOX },
     Family { model_types: &["falcon"], read: parallel::falcon, names: names::falcon },
     Family { model_types: &["phi"], read: parallel::phi, names: |_| names::PHI },
