@@ -99,6 +99,7 @@ MODELS = {
     "gemma2, capped, untied": ("gemma2", dict(GROUPED, final_logit_softcapping=2.0, initializer_range=0.2,
                                               tie_word_embeddings=False)),
     "gemma3_text": ("gemma3_text", GROUPED),
+    "glm": ("glm", GROUPED),
     "glm4": ("glm4", GROUPED),
     "ministral3": ("ministral3", GROUPED),
     "exaone4": ("exaone4", dict(GROUPED, sliding_window=16, sliding_window_pattern=2)),

@@ -72,7 +72,7 @@ FAMILIES = {
     **{name: (name, GROUPED) for name in (
         "cohere", "cohere2", "llama", "mistral", "smollm3", "ernie4_5", "qwen2", "phi3", "starcoder2", "nemotron",
         "arcee", "granite", "olmo", "olmo2", "olmo3")},
-    **{name: (name, HEADS) for name in ("seed_oss", "qwen3", "gemma", "gemma2", "gemma3_text", "glm4")},
+    **{name: (name, HEADS) for name in ("seed_oss", "qwen3", "gemma", "gemma2", "gemma3_text", "glm", "glm4")},
     "mixtral": ("mixtral", dict(GROUPED, num_local_experts=4)),
     "qwen3_moe": ("qwen3_moe", dict(HEADS, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)),
     "deepseek_v2": ("deepseek_v2", LATENT),

@@ -76,6 +76,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
+    Family { model_types: &["glm"], read: gemma::glm, names: |_| names::GLM },
     Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
     Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
     Family { model_types: &["granitemoe"], read: mixture::granite, names: |_| names::GRANITE_MOE },

@@ -35,7 +35,7 @@ pub(super) use bert::{
 };
 pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, WHISPER, marian};
-pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
+pub(super) use gemma::{GEMMA, GEMMA2, GLM, GLM4};
 pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPENAI_GPT, OPT};
 pub(super) use head::HeadNames;
 pub(super) use llama::{
