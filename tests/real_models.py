@@ -56,6 +56,7 @@ FAMILIES = {
     "gpt_neo": ("gpt_neo", dict(hidden_size=64, num_layers=2, num_heads=4, vocab_size=200, max_position_embeddings=64,
                                 attention_types=[[["global", "local"], 1]])),
     "gptj": ("gptj", dict(GPT, rotary_dim=8)),
+    "codegen": ("codegen", dict(GPT, rotary_dim=8)),
     "opt": ("opt", dict(OPT, word_embed_proj_dim=64)),
     "opt, projected": ("opt", dict(OPT, word_embed_proj_dim=32, do_layer_norm_before=False)),
     "bloom": ("bloom", dict(hidden_size=64, n_layer=2, n_head=4, vocab_size=200)),
@@ -71,7 +72,7 @@ FAMILIES = {
     **{name: (name, GROUPED) for name in (
         "cohere", "cohere2", "llama", "mistral", "smollm3", "ernie4_5", "qwen2", "phi3", "starcoder2", "nemotron",
         "arcee", "granite", "olmo", "olmo2", "olmo3")},
-    **{name: (name, HEADS) for name in ("seed_oss", "qwen3", "gemma", "gemma2", "gemma3_text", "glm4")},
+    **{name: (name, HEADS) for name in ("seed_oss", "qwen3", "gemma", "gemma2", "gemma3_text", "glm", "glm4")},
     "mixtral": ("mixtral", dict(GROUPED, num_local_experts=4)),
     "qwen3_moe": ("qwen3_moe", dict(HEADS, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)),
     "deepseek_v2": ("deepseek_v2", LATENT),

@@ -209,7 +209,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             _ => widths.dense(),
         },
         _ => match task {
-            Task::Language if matches!(family, "gptj" | "phi") => widths.vocab,
+            Task::Language if matches!(family, "gptj" | "codegen" | "phi") => widths.vocab,
             // The matrix of a decoder's labels has no biases.
             Task::Sequence => widths.embedding * widths.labels,
             Task::Tokens => widths.embedding * widths.labels + widths.labels,

@@ -22,6 +22,11 @@ const STRUCTURES: &[Structure] = &[
         model_types: &["llama4_text"],
     },
     Structure {
+        reason: "its router (sparsemixer) weighs each of two experts by a softmax over the scores within a few percent of \
+                 the best, so that both weights are nearly 1; mixtures have one softmax for all experts",
+        model_types: &["phimoe"],
+    },
+    Structure {
         reason: STATE_SPACE,
         model_types: &[
             "mamba",

@@ -44,6 +44,7 @@ fn errors_name_the_key_or_the_kind() {
     assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "granitemoehybrid"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "llama4_text"}"#).contains("its experts read tokens"));
+    assert!(message(r#"{"model_type": "phimoe"}"#).contains("sparsemixer"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
     let got = message(r#"{"model_type": "gpt2", "n_layer": "twelve"}"#);
     assert_eq!(got, "n_layer must be a number between 1 and 100000, got \"twelve\"");

@@ -1,7 +1,7 @@
 //! Tensors that a library saves next to the weights and that no generator samples.
 
 /// Endings of the names of buffers: masks, frequencies, positions.
-const BUFFERS: [&str; 5] = ["attn.bias", "attention.bias", "masked_bias", "inv_freq", "position_ids"];
+const BUFFERS: [&str; 6] = ["attn.bias", "attention.bias", "masked_bias", "causal_mask", "inv_freq", "position_ids"];
 /// Endings of the names of parameters that start as a fixed sequence: the decay rates of Mamba, ln 1 to ln n.
 const SEQUENCES: [&str; 2] = ["A_log", "A_logs"];
 

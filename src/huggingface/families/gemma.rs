@@ -1,4 +1,4 @@
-//! Gemma 1 to 3 and GLM-4: scaled embeddings, gains of 1 + w, norms at both ends of a branch.
+//! Gemma 1 to 3, GLM and GLM-4: scaled embeddings, gains of 1 + w, norms at both ends of a branch.
 
 use super::super::ImportError;
 use super::super::init::base;
@@ -65,9 +65,12 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// GLM-4 and the text part of GLM-4V: norms at both ends of a branch, biases of queries, keys and values.
+/// GLM, GLM-4 and the text part of GLM-4V: biases of queries, keys and values. GLM has norms before its branches, the
+/// others at both ends.
 pub(super) fn glm(keys: &Keys) -> Result<Architecture, ImportError> {
-    let defaults = if keys.family() == "glm4" {
+    let defaults = if keys.family() == "glm4v_text" {
+        Defaults { kv_heads: Some(2), eps: 1e-5, ..Defaults::new(40, 4096, 32, 13696, 151_552, 32_768) }
+    } else {
         Defaults {
             kv_heads: Some(2),
             d_head: Some(128),
@@ -75,11 +78,9 @@ pub(super) fn glm(keys: &Keys) -> Result<Architecture, ImportError> {
             rotation: Rotation::new(0.5, 10_000.0),
             ..Defaults::new(40, 4096, 32, 13696, 151_552, 131_072)
         }
-    } else {
-        Defaults { kv_heads: Some(2), eps: 1e-5, ..Defaults::new(40, 4096, 32, 13696, 151_552, 32_768) }
     };
     let mut architecture = defaults.read(keys)?;
-    architecture.norm_placement = NormPlacement::Sandwich;
+    architecture.norm_placement = if keys.family() == "glm" { NormPlacement::Pre } else { NormPlacement::Sandwich };
     architecture.qkv_biases = Some(keys.flag("attention biases", &["attention_bias"], true)?);
     architecture.attention_output_bias = Some(false);
     Ok(architecture)

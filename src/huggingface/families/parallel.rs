@@ -6,7 +6,7 @@ use super::super::rotary::{Rotation, rotary};
 use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Architecture, NormChoice, Parallel, Positions, QkNorm};
 
-/// GPT-J: one norm for both branches, no biases in attention.
+/// GPT-J and CodeGen: one norm for both branches, no biases in attention.
 pub(super) fn gptj(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.size("d_model", &["n_embd", "hidden_size"], 4096)?;
     let sizes = Standard { layers: 28, width: 4096, heads: 16, ffn: 4 * width, vocab: 50400, positions: 2048 };

@@ -171,7 +171,11 @@ impl Expansion<'_> {
         let found: Option<Vec<&Parameter>> =
             ours.iter().map(|ours| self.find(&format!("{ours}.{what}"), block)).collect();
         let Some(found) = found else { return Vec::new() };
-        let groups = if layout == Layout::Heads { self.names.n_kv_heads } else { 1 };
+        let groups = match layout {
+            Layout::Heads => self.names.n_kv_heads,
+            Layout::Shards => 4,
+            Layout::Rows | Layout::Underscored | Layout::Columns | Layout::Frames | Layout::Patches => 1,
+        };
         if found.iter().any(|found| !found.shape[0].is_multiple_of(groups)) {
             return Vec::new();
         }
@@ -183,7 +187,9 @@ impl Expansion<'_> {
             (_, Layout::Columns, _) => vec![inputs, outputs],
             (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
             (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
-            (_, Layout::Rows | Layout::Underscored | Layout::Heads | Layout::Patches, _) => vec![outputs, inputs],
+            (_, Layout::Rows | Layout::Underscored | Layout::Heads | Layout::Shards | Layout::Patches, _) => {
+                vec![outputs, inputs]
+            }
         };
         let joint = if layout == Layout::Underscored { '_' } else { '.' };
         let held = |expert: Option<usize>| Held {

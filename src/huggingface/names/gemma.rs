@@ -1,6 +1,6 @@
-//! Gemma, whose norms store the gain minus 1, and GLM-4.
+//! Gemma, whose norms store the gain minus 1, GLM and GLM-4.
 
-use super::llama::{ATTENTION, FUSED_GATED, GATED, STREAM};
+use super::llama::{ATTENTION, FUSED_GATED, GATED, PRE_NORMS, STREAM};
 use super::{Module, Modules, centred_norm, norm, table};
 
 const CENTRED_STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), centred_norm("norm", &["final_norm"])];
@@ -33,6 +33,8 @@ const QK_NORMS: &[Module] = &[
     centred_norm("layers.*.self_attn.q_norm", &["blocks.*.attention.heads.query_norm"]),
     centred_norm("layers.*.self_attn.k_norm", &["blocks.*.attention.heads.key_norm"]),
 ];
+
+pub(in crate::huggingface) const GLM: Modules = &[STREAM, PRE_NORMS, ATTENTION, FUSED_GATED];
 
 pub(in crate::huggingface) const GLM4: Modules = &[
     STREAM,

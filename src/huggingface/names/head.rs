@@ -32,7 +32,7 @@ impl HeadNames {
 /// to the table of token embeddings.
 fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
     match model_type {
-        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" | "openai-gpt" => {
+        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "codegen" | "bloom" | "mpt" | "falcon" | "openai-gpt" => {
             ("transformer.", LM_HEAD, "lm_head")
         }
         "gpt_neox" => ("gpt_neox.", NEOX, "lm_head"),

@@ -7,6 +7,7 @@
 //! rows      [out, in]: all rows of the first, then all of the second …
 //! columns   [in, out]: the same of columns, every part transposed (GPT-2's Conv1D)
 //! heads     rows are cut into groups, one per key and value head, and every group like `rows`
+//! shards    rows are cut into four groups, and every group like `rows`
 //! ```
 
 mod bert;
@@ -34,14 +35,14 @@ pub(super) use bert::{
 };
 pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, WHISPER, marian};
-pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
+pub(super) use gemma::{GEMMA, GEMMA2, GLM, GLM4};
 pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPENAI_GPT, OPT};
 pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
 pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
-pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
+pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2};
 
@@ -98,6 +99,7 @@ enum Layout {
     Underscored,
     Columns,
     Heads,
+    Shards,
     /// One map over three frames: [out, in, 3].
     Frames,
     /// One map over the pixels of a patch: [out, channels, side, side].
@@ -148,6 +150,10 @@ const fn columns(name: &'static str, ours: &'static [&'static str]) -> Module {
 
 const fn heads(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Heads) }
+}
+
+const fn shards(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::Shards) }
 }
 
 const fn frames(name: &'static str, ours: &'static [&'static str]) -> Module {

@@ -4,19 +4,34 @@
 use crate::architecture::{Architecture, Parallel};
 
 use super::llama::{ATTENTION, GATED, QK_NORMS};
-use super::{Module, Modules, QKV, biased_norm, heads, norm, rows, table};
+use super::{Module, Modules, QKV, biased_norm, heads, norm, rows, shards, table};
 
-pub(in crate::huggingface) const GPTJ: Modules = &[&[
+pub(in crate::huggingface) const GPTJ: Modules = &[
+    GPTJ_STREAM,
+    &[
+        rows("h.*.attn.q_proj", &["blocks.*.attention.heads.query"]),
+        rows("h.*.attn.k_proj", &["blocks.*.attention.heads.key"]),
+        rows("h.*.attn.v_proj", &["blocks.*.attention.heads.value"]),
+    ],
+];
+
+/// CodeGen, whose queries, values and keys are in one matrix, cut as for the four devices it was trained on.
+pub(in crate::huggingface) const CODEGEN: Modules = &[
+    GPTJ_STREAM,
+    &[shards(
+        "h.*.attn.qkv_proj",
+        &["blocks.*.attention.heads.query", "blocks.*.attention.heads.value", "blocks.*.attention.heads.key"],
+    )],
+];
+
+const GPTJ_STREAM: &[Module] = &[
     table("wte", "embeddings.token"),
-    rows("h.*.attn.q_proj", &["blocks.*.attention.heads.query"]),
-    rows("h.*.attn.k_proj", &["blocks.*.attention.heads.key"]),
-    rows("h.*.attn.v_proj", &["blocks.*.attention.heads.value"]),
     rows("h.*.attn.out_proj", &["blocks.*.attention.output"]),
     rows("h.*.mlp.fc_in", &["blocks.*.ffn.in"]),
     rows("h.*.mlp.fc_out", &["blocks.*.ffn.out"]),
     norm("h.*.ln_1", &["blocks.*.attention.norm"]),
     norm("ln_f", &["final_norm"]),
-]];
+];
 
 pub(in crate::huggingface) const NEOX: Modules = &[&[
     table("embed_in", "embeddings.token"),

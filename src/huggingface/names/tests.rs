@@ -77,6 +77,9 @@ fn packed_parameters_lie_as_the_library_packs_them() {
     let qkv = || ["query.weight", "key.weight", "value.weight"].map(str::to_owned).to_vec();
     let gpt2 = json!({"model_type": "gpt2", "n_layer": 1});
     assert_eq!(find(&gpt2, "h.0.attn.c_attn.weight"), (vec![768, 2304], 1, 1, qkv()));
+    let codegen = json!({"model_type": "codegen", "n_layer": 1});
+    let shards = ["query.weight", "value.weight", "key.weight"].map(str::to_owned).to_vec();
+    assert_eq!(find(&codegen, "h.0.attn.qkv_proj.weight"), (vec![12288, 4096], 0, 4, shards));
     let bloom = json!({"model_type": "bloom", "n_layer": 1});
     assert_eq!(find(&bloom, "h.0.self_attention.query_key_value.weight"), (vec![192, 64], 0, 8, qkv()));
     let falcon = json!({"model_type": "falcon", "num_hidden_layers": 1});
