@@ -22,6 +22,7 @@ struct Found<'s> {
     norm_before: bool,
     norm_after: bool,
     has_sums: bool,
+    rotates: bool,
 }
 
 impl<'s> Found<'s> {
@@ -37,6 +38,7 @@ impl<'s> Found<'s> {
                     self.function.get_or_insert(*function);
                 }
                 Op::Apply(Component::Embedding(term)) => self.terms.push(term),
+                Op::Apply(Component::Rotary(_)) => self.rotates = true,
                 Op::Attention(attention) => {
                     self.attention.get_or_insert(attention);
                 }
@@ -62,13 +64,14 @@ impl<'s> Found<'s> {
         }
     }
 
-    /// Returns the positions that are added to embeddings.
+    /// Returns the positions that are added to embeddings, else those that rotate queries and keys.
     fn positions(&self) -> Positions {
         let learned = |term: &&EmbeddingTerm| matches!(term, EmbeddingTerm::LearnedPosition { .. });
         let sinusoidal = |term: &&EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
         match (self.terms.iter().any(learned), self.terms.iter().any(sinusoidal)) {
             (true, _) => Positions::Learned,
             (false, true) => Positions::Sinusoidal,
+            (false, false) if self.rotates => Positions::Rotary,
             (false, false) => Positions::None,
         }
     }

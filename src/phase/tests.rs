@@ -153,14 +153,16 @@ fn a_stack_has_the_map_of_its_architecture() {
         Setting::from(with_roles(assembled.stack))
     };
     let stack = of_stack(&gpt2);
-    for axes in [
-        ["skip-scale=0.5..1.5:2", "branch-scale=0.2..2:2"],
-        ["weight-gain=0.5..2:2", "embedding-gain=0.1..1:2"],
-        ["score-gain=1..4:2", "bias-std=0..0.1:2"],
-        ["k=1..2:2", "alpha=0.5..1:2"],
+    let dslm = "dslm:k=1,alpha=1";
+    // The scales of an architecture are known to a scheme that follows the signal; those of a stack come after it.
+    for (scheme, axes) in [
+        ("gpt2", ["skip-scale=0.5..1.5:2", "branch-scale=0.2..2:2"]),
+        (dslm, ["weight-gain=0.5..2:2", "embedding-gain=0.1..1:2"]),
+        (dslm, ["score-gain=1..4:2", "bias-std=0..0.1:2"]),
+        (dslm, ["k=1..2:2", "alpha=0.5..1:2"]),
     ] {
-        let [expected, found] = [&Setting::from(gpt2.clone()), &stack]
-            .map(|setting| map(setting, "dslm:k=1,alpha=1", axes).expect("a map"));
+        let [expected, found] =
+            [&Setting::from(gpt2.clone()), &stack].map(|setting| map(setting, scheme, axes).expect("a map"));
         assert_eq!(format!("{found:?}"), format!("{expected:?}"));
     }
     let message = map(&stack, "xavier", ["layers=1..4", "weight-gain=1..2"]).unwrap_err().to_string();

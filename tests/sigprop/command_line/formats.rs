@@ -254,7 +254,10 @@ fn files_have_the_documented_fields() {
     };
     let olmo = plan(&["--scheme", "olmo-core-llama"]);
     let standardised = plan(&["--scheme", "standardised"]);
-    assert_documented("plan", &[plan(&["--scheme", "uniform:1"]), plan(&["--scheme", "dslm"]), olmo, standardised]);
+    // Plans of traced modules have places in place of groups.
+    let mut traced = plan(&["--scheme", "dslm"]);
+    traced["parameters"][0]["parts"][0]["indices"] = serde_json::json!([0, 1]);
+    assert_documented("plan", &[plan(&["--scheme", "uniform:1"]), traced, olmo, standardised]);
 
     let other = written(&folder, "other.toml", b"n_layers = 3\nd_model = 64\nseq_len = 16\nvocab_size = 100\n");
     let (first, second) = (path(&folder, "a.json"), path(&folder, "b.json"));

@@ -36,11 +36,11 @@ fn schemes_are_tried_on_a_stack_with_roles() {
     let folder = folder();
     let [_, roles] = stacks(&folder);
     for (command, flags) in [
-        ("compare", &["--schemes", "xavier,gpt2,deepnorm,hf,gains:1,1,1,1,0.5", "--format", "csv"][..]),
+        ("compare", &["--schemes", "xavier,gpt2,deepnorm,hf", "--format", "csv"][..]),
         ("recommend", &["--max-correlation", "0.5", "--format", "csv"]),
         (
             "phase",
-            &["--scheme", "dslm", "--x", "weight-gain=1..2:2", "--y", "branch-scale=0.1..1:2", "--format", "csv"],
+            &["--scheme", "gpt2", "--x", "weight-gain=1..2:2", "--y", "branch-scale=0.1..1:2", "--format", "csv"],
         ),
     ] {
         let of_stack = run(&[&[command, "--stack", &roles], flags].concat());
