@@ -41,7 +41,7 @@ pub enum Subject {
         run: Run,
     },
     /// A stack with the roles of its maps, which schemes initialise anew.
-    Stack(Stack),
+    Stack(Box<Stack>),
 }
 
 /// The setting of a network in evaluation, with token ids by Zipf's law.
@@ -54,7 +54,7 @@ impl From<Architecture> for Setting {
 /// The setting of a stack with roles. A stack without roles is refused when a scheme is tried.
 impl From<Stack> for Setting {
     fn from(stack: Stack) -> Self {
-        Self { subject: Subject::Stack(stack), options: Sites::Stream.into() }
+        Self { subject: Subject::Stack(Box::new(stack)), options: Sites::Stream.into() }
     }
 }
 

@@ -94,7 +94,9 @@ fn shortened(setting: &Setting, longest: usize) -> Setting {
 
 fn shorten(sequences: &mut Vec<Vec<u32>>, longest: usize) {
     sequences.truncate(1);
-    sequences.iter_mut().for_each(|sequence| sequence.truncate(longest));
+    for sequence in sequences {
+        sequence.truncate(longest);
+    }
 }
 
 /// The network without an order of tokens: every token attends to all others, there are no class tokens, and positions
