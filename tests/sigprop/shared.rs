@@ -9,7 +9,7 @@ use crate::support::{activation, assert_twin_but_for, linear, norm, residual, st
 
 const USES: usize = 4;
 
-/// The same block several times, each with the tensors of the first.
+/// Blocks that are copies of one block, and use its tensors.
 fn looped(source: Source, seq_len: usize, block: &[Node]) -> Stack {
     let block = |index: usize| Node::new(format!("blocks.{index}"), Op::Chain(block.to_vec()));
     stack(source, seq_len, (0..USES).map(block).collect())
