@@ -98,8 +98,8 @@ impl Rows {
         self.weights.push(note);
     }
 
-    /// Makes the latest note of a tensor the note of all uses so far, which have `more` · e^`ln_unit` in common. That may
-    /// be negative. A gradient that is exactly zero stays zero.
+    /// Makes the latest note of a tensor the note of all uses so far, which have `more` · e^`ln_unit` in common. This
+    /// number may be negative. A gradient that is exactly zero stays zero.
     pub(crate) fn add_to_weight(&mut self, tensor: &str, more: f64, ln_unit: f64) {
         let is_use = |note: &WeightNote| note.tensor == tensor;
         let mut uses: Vec<WeightNote> = self.weights.extract_if(.., |note| is_use(note)).collect();

@@ -223,8 +223,9 @@ impl<'s> SharedPass<'s> {
         covariance
     }
 
-    /// Returns the covariance of two vectors that are no sums, by the rule of the operation that both come from. With the
-    /// covariance `gradient` of the gradients at these vectors, it returns that of the gradients at an input `part`.
+    /// Returns the covariance of two vectors that are no sums, by the rule of the operation that both come from. If
+    /// there is a `gradient`, it is the covariance of the gradients at these vectors; then this function returns the
+    /// covariance of the gradients at an input `part`.
     fn of_uses(&mut self, of: [usize; 2], gradient: Option<(usize, Kernel)>) -> Option<Kernel> {
         let centred = |gradient: Gradient| Signal::centred(1.0, gradient.kernel);
         let pairs = match of.map(|vector| self.vectors[vector].origin.clone()) {
@@ -298,8 +299,8 @@ impl<'s> SharedPass<'s> {
         covariance.plus(&covariance.with(0.5 * (x.kernel.ln_unit + y.kernel.ln_unit), own, pairs.collect()))
     }
 
-    /// Returns pairs of tokens, the first of the vector x and the second of the vector y: one pair of the same token for
-    /// every node, and one for every point.
+    /// Returns pairs of tokens, the first of the vector x and the second of the vector y: one pair of the same token
+    /// for every node, and one for every point.
     fn paired(&mut self, vectors: [usize; 2]) -> Signal {
         let products = self.products(vectors);
         let [x, y] = vectors.map(|index| &self.vectors[index].signal);
