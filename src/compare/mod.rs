@@ -83,7 +83,7 @@ impl Setting {
             Subject::Stack(stack) => {
                 let mut stack = stack.clone();
                 let caveats = initialise(&mut stack, scheme, self.options.theory)?;
-                Ok(Assembled { stack, caveats })
+                Ok(Assembled { stack: *stack, caveats })
             }
         }
     }

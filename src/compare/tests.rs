@@ -47,5 +47,5 @@ fn a_stack_without_roles_is_refused() {
     let Subject::Stack(mut stack) = of_stack(&Architecture::mlp()).subject else { panic!("a stack") };
     stack.roles.clear();
     let scheme = Scheme::parse("xavier").expect("a scheme");
-    assert_eq!(compare(&Setting::from(stack), &[scheme]).expect_err("no roles"), AssembleError::NoRoles);
+    assert_eq!(compare(&Setting::from(*stack), &[scheme]).expect_err("no roles"), AssembleError::NoRoles);
 }
