@@ -3,8 +3,8 @@
 use std::str::FromStr as _;
 
 use sigprop_stack::{
-    Activation as Function, Attention, Component, EmbeddingTerm, Mask, Mixture, Node, NormKind, Op, RoleKind, Source,
-    Stack, Stream, Tensor,
+    Activation as Function, Attention, Component, EmbeddingTerm, Mask, Mixture, Node, NormKind, Op, RoleKind, Rotary,
+    Source, Stack, Stream, Tensor,
 };
 
 use crate::architecture::{Activation, Architecture, Experts, Kind, NormChoice, NormPlacement, Positions};
@@ -22,7 +22,7 @@ struct Found<'s> {
     norm_before: bool,
     norm_after: bool,
     has_sums: bool,
-    rotates: bool,
+    rotary: Option<&'s Rotary>,
 }
 
 impl<'s> Found<'s> {
@@ -38,7 +38,9 @@ impl<'s> Found<'s> {
                     self.function.get_or_insert(*function);
                 }
                 Op::Apply(Component::Embedding(term)) => self.terms.push(term),
-                Op::Apply(Component::Rotary(_)) => self.rotates = true,
+                Op::Apply(Component::Rotary(rotary)) => {
+                    self.rotary.get_or_insert(rotary);
+                }
                 Op::Attention(attention) => {
                     self.attention.get_or_insert(attention);
                 }
@@ -71,7 +73,7 @@ impl<'s> Found<'s> {
         match (self.terms.iter().any(learned), self.terms.iter().any(sinusoidal)) {
             (true, _) => Positions::Learned,
             (false, true) => Positions::Sinusoidal,
-            (false, false) if self.rotates => Positions::Rotary,
+            (false, false) if self.rotary.is_some() => Positions::Rotary,
             (false, false) => Positions::None,
         }
     }

@@ -117,7 +117,9 @@ fn a_stack_file_is_a_network_to_compare_with() {
     let name = "blocks.1.ffn.in.weight";
     rewritten(&folder, Dtype::F32, |tensor, entries| {
         if tensor == name {
-            entries.iter_mut().for_each(|entry| *entry += 0.3);
+            for entry in &mut *entries {
+                *entry += 0.3;
+            }
         }
     });
     let report = inspected(&folder, &["--stack", &stack]);
