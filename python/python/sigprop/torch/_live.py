@@ -76,8 +76,8 @@ def compare(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     """Predicts a live module as several schemes would initialise it.
 
     >>> module = nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(64, 64), nn.ReLU())))
-    >>> compare(module, torch.randn(32, 64), schemes=["kaiming", "normal:1"])["verdict"].tolist()
-    ['healthy', 'not_trainable']
+    >>> compare(module, torch.randn(32, 64), schemes=["kaiming", "normal:1"]).rows[1]["verdict"]
+    'not trainable: forward explodes, backward explodes'
 
     Args:
         module: Any module that `trace` reads.
