@@ -433,7 +433,7 @@ class SideBySide(nn.Module):
 
 
 def batch_norms() -> nn.Module:
-    """In evaluation, the first as it starts, the others with other running moments."""
+    """BatchNorm in evaluation. The first has the running moments with which it starts, the others have different ones."""
     norms = [nn.BatchNorm1d(WIDTH, eps=0.1) for _ in range(3)]
     generator = torch.Generator().manual_seed(0)
     for norm in norms[1:]:

@@ -81,9 +81,9 @@ impl Setting {
                 assemble_in(self.options.theory, architecture, scheme, input, run)
             }
             Subject::Stack(stack) => {
-                let mut stack = stack.clone();
+                let mut stack = Stack::clone(stack);
                 let caveats = initialise(&mut stack, scheme, self.options.theory)?;
-                Ok(Assembled { stack: *stack, caveats })
+                Ok(Assembled { stack, caveats })
             }
         }
     }

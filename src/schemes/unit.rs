@@ -2,7 +2,7 @@
 //!
 //! # Formula
 //!
-//! For one map after the other, in the order of the forward pass:
+//! Maps are solved for one after the other, in the order of the forward pass:
 //!
 //! ```text
 //! y = W x     W_ij ~ N(0, σ²)     σ² = 1/(fan_in E x²)     so that E y² = 1
@@ -125,16 +125,19 @@ impl Solution<'_> {
     }
 
     fn component(&mut self, component: &mut Component, pass: &ForwardPass) -> Result<(), SchemeError> {
-        let mut after = pass.clone();
-        after.through(&[Node::apply("", component.clone())])?;
+        let node = Node::apply("", component.clone());
+        let output = || {
+            let mut after = pass.clone();
+            after.through(from_ref(&node)).map(|()| after.second_moment())
+        };
         match component {
             Component::Linear(linear) if linear.standardised.is_some() => Err(SchemeError::Undefined {
                 scheme: ABOUT.name,
                 expected: "weights that are not standardised".to_owned(),
                 got: linear.weight.name.clone(),
             }),
-            Component::Linear(linear) => self.solve(&mut linear.weight, after.second_moment()),
-            Component::Convolution(convolution) => self.solve(&mut convolution.weight, after.second_moment()),
+            Component::Linear(linear) => self.solve(&mut linear.weight, output()?),
+            Component::Convolution(convolution) => self.solve(&mut convolution.weight, output()?),
             Component::Dropout(dropout) => {
                 dropout.rate = 0.0;
                 Ok(())

@@ -35,9 +35,8 @@ impl Parts {
         let mut parts = Self { residuals: sums.into_iter().collect(), ..Self::default() };
         for map in maps {
             if map.role.block.is_some() || is_mlp && map.role.kind == RoleKind::Other {
-                let [weight, bias] = map.tensors();
-                parts.weights.extend(weight);
-                parts.biases.extend(bias);
+                parts.weights.insert(map.weight);
+                parts.biases.extend(map.bias);
             }
         }
         let is_embedded = |table: &Table| *table != Table::RelativeBias;

@@ -9,8 +9,8 @@ use crate::recipe::{BlockNorm, Fans, Projection, Table};
 /// A map with a role.
 pub(super) struct Map {
     pub(super) role: MapRole,
-    weight: String,
-    bias: Option<String>,
+    pub(super) weight: String,
+    pub(super) bias: Option<String>,
     pub(super) fans: Fans,
     /// True if it is part of cross-attention.
     pub(super) is_cross: bool,
@@ -21,11 +21,6 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Returns the names of its weight and of its bias, if it has one.
-    pub(super) fn tensors(self) -> [Option<String>; 2] {
-        [Some(self.weight), self.bias]
-    }
-
     /// Adds its distributions, by the names of its tensors.
     pub(super) fn write(&self, projection: Projection, inits: &mut HashMap<String, Init>) {
         inits.insert(self.weight.clone(), projection.weight);

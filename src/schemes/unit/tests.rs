@@ -94,7 +94,7 @@ fn every_map_has_an_output_of_variance_one() {
     }
 }
 
-/// In an MLP of ReLU the scheme is the initialisation of He et al. 2015, √(2/fan_in), except in the first layer, whose
+/// The scheme is the initialisation of He et al. 2015, √(2/fan_in), in an MLP of ReLU, except in the first layer, whose
 /// input has no activation before it.
 #[test]
 fn relu_has_the_weights_of_he() {

@@ -20,6 +20,7 @@ from torch import nn
 from ..__main__ import main as run
 from ._held import as_one, held
 from ._trace import TraceError, trace
+from ._wrappers import on_meta
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -44,11 +45,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except TraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    has_weights = not any(parameter.is_meta for parameter in module.parameters())
     has_scheme = any(flag.partition("=")[0] == "--scheme" for flag in arguments.flags)
-    is_of_weights = arguments.command == "predict" and has_weights and not has_scheme
     stack, notes = traced.at_length(), traced.notes
-    if is_of_weights:
+    if arguments.command == "predict" and not has_scheme and not on_meta(module):
         weights = held(module, traced)
         stack, notes = as_one(stack, weights.copies), [*notes, *weights.texts]
     for note in notes:

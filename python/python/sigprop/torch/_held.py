@@ -12,7 +12,6 @@ from ._apply import audit
 from ._trace import Traced
 from ._trace._parts import renamed
 
-
 # Findings about weights that are no initialisation, and the caveats of predictions that take them for one.
 _NO_INITIALISATION = frozenset(("not-finite", "copies", "deviation", "tails"))
 _OF_WEIGHTS = frozenset(("dependent_weights", "heavy_tails", "mean_of_weights", "uneven_gains", "uneven_rows"))

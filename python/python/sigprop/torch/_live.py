@@ -13,7 +13,7 @@ from .._results import Comparison, PhaseMap, Prediction, Recommendation
 from ._apply import Applied, apply_
 from ._held import as_one, held
 from ._trace import Traced, trace
-from ._wrappers import uncompiled
+from ._wrappers import on_meta
 
 
 def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Prediction:
@@ -48,8 +48,7 @@ def predict(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     if traced.has_loss:
         others = {"head": "own", "loss": "cross-entropy", **others}
     flags = {"stack": traced.at_length(seq_len), **others}
-    has_values = not any(parameter.is_meta for parameter in module.parameters())
-    if others.get("scheme") is not None or not has_values:
+    if others.get("scheme") is not None or on_meta(module):
         return _commands.predict(**flags)
     weights = held(module, traced)
     for text in weights.texts:
@@ -79,14 +78,7 @@ def compare(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
     >>> compare(module, torch.randn(32, 64), schemes=["kaiming", "normal:1"]).rows[1]["verdict"]
     'not trainable: forward explodes, backward explodes'
 
-    Args:
-        module: Any module that `trace` reads.
-        args: The arguments of the module.
-        seq_len: Tokens of a sequence of ids [default: as many as are given].
-        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.compare`, such as `schemes`.
-
-    Raises:
-        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
+    Arguments and errors are those of `predict`; flags are those of `sigprop.compare`, such as `schemes`.
     """
     return _commands.compare(**_flags(module, args, seq_len, flags))
 
@@ -94,15 +86,7 @@ def compare(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: 
 def recommend(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> Recommendation:
     """Finds gains for a live module that meet demands. `init_(module, …, scheme=recommendation.scheme)` applies them.
 
-    Args:
-        module: Any module that `trace` reads.
-        args: The arguments of the module.
-        seq_len: Tokens of a sequence of ids [default: as many as are given].
-        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.recommend`, such as
-            `max_correlation`.
-
-    Raises:
-        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
+    Arguments and errors are those of `predict`; flags are those of `sigprop.recommend`, such as `max_correlation`.
     """
     return _commands.recommend(**_flags(module, args, seq_len, flags))
 
@@ -110,14 +94,7 @@ def recommend(module: nn.Module, *args: Any, seq_len: int | None = None, **flags
 def phase(module: nn.Module, *args: Any, seq_len: int | None = None, **flags: Any) -> PhaseMap:
     """Maps where a live module can be trained, over two numbers of its initialisation.
 
-    Args:
-        module: Any module that `trace` reads.
-        args: The arguments of the module.
-        seq_len: Tokens of a sequence of ids [default: as many as are given].
-        flags: Tensors are arguments of the module, by name. All others are flags of `sigprop.phase`: `x`, `y`, `scheme` …
-
-    Raises:
-        ValueError: If stacks cannot describe the module (`TraceError`), or if the command refuses the flags.
+    Arguments and errors are those of `predict`; flags are those of `sigprop.phase`, such as `x`, `y` and `scheme`.
     """
     return _commands.phase(**_flags(module, args, seq_len, flags))
 
@@ -155,8 +132,6 @@ def init_(
         ValueError: If stacks cannot describe the module, if it is on the meta device, if the command refuses the scheme, or if
             `strict` refuses the module.
     """
-    parameters = dict(uncompiled(module).named_parameters())
-    without_values = [name for name, parameter in parameters.items() if parameter.is_meta]
-    if without_values:
-        raise ValueError(f"{without_values[0]}: expected a parameter with memory, got one on the meta device; module.to_empty() first")
+    if missing := on_meta(module):
+        raise ValueError(f"{missing[0]}: expected a parameter with memory, got one on the meta device; module.to_empty() first")
     return apply_(module, scheme, generator, strict, dry_run, trace(module, *args, **tensors))

@@ -14,3 +14,8 @@ def uncompiled(module: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return module
         module = inner
+
+
+def on_meta(module: nn.Module) -> list[str]:
+    """The names of the parameters on the meta device, which have no values."""
+    return [name for name, parameter in uncompiled(module).named_parameters() if parameter.is_meta]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from torch import Tensor, nn
@@ -116,13 +115,10 @@ def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _notes(found: Read, made: Structure) -> list[str]:
     notes = [*found.notes, *made.parts.notes]
-    computed = [component.weight.name for component in made.parts.maps if component.weight.origin is None]
+    computed = list(dict.fromkeys(weight.name for weight in made.parts.maps if weight.origin is None))
     if computed:
         notes.append(
             f"{len(computed)} weights are computed from parameters ({computed[0]}): predictions take their values as independent, "
             "and init_ does not initialise them"
         )
-    shared = [name for name, count in Counter(made.parts.maps.values()).items() if count > 1]
-    if shared:
-        notes.append(f"{', '.join(shared[:3])}: maps at several sites have one weight; predictions take them as independent")
     return notes

@@ -203,7 +203,7 @@ class Islands:
 
 
 def _passed(nodes: list[fx.Node], ways: dict[fx.Node, list[fx.Node]]) -> dict[fx.Node, list[fx.Node]]:
-    """For each of these nodes those of them through which every way to it goes, itself included."""
+    """The dominators of each of these nodes: the nodes among them through which every way to it goes, and itself."""
     for each in nodes:
         before = [ways[inner] for inner in operands(each) if inner in ways]
         common = before[0] if before else []

@@ -50,8 +50,8 @@ class Parts:
     weights: dict[str, Weight] = field(default_factory=dict)
     # What gains per feature are multiples of their root mean square by, by site, and for sums by site and number of the branch.
     gains_of: dict[tuple[str, int | None], Tensor] = field(default_factory=dict)
-    # The names of the weights of maps.
-    maps: dict[Linear | Convolution, str] = field(default_factory=dict)
+    # The weights of maps, in the order of the stack.
+    maps: list[Weight] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _initialised: dict[str, str | Part] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class Parts:
     def map(self, component: Linear | Convolution, role: str, block: int | None) -> Part:
         """Weight and bias."""
         if role != "head":
-            self.maps[component] = component.weight.name
+            self.maps.append(component.weight)
         part: Part = {"weight": self.tensor(component.weight, role, block, is_map=True)}
         length = standardised_length(component.weight.value)
         if isinstance(component, Linear) and length is not None and not self.is_exact:

@@ -44,8 +44,8 @@ class _Seen:
 def places(read: Read, found: Structure, module: nn.Module) -> dict[str, ModulePlace]:
     """The inputs and outputs of modules that have the values and the gradients of sites, by site.
 
-    The module and the captured graph run on the example inputs. Sites inside the code of one module, such as sums of which no
-    module is told, have no place, and neither have those of modules that run several times.
+    The module and the captured graph run on the example inputs. Sites inside the code of one module, such as sums that no module
+    returns, have no place, and neither have those of modules that run several times.
     """
     module = readable(module).module
     state = state_of(module)
