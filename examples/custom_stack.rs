@@ -25,7 +25,7 @@ fn block(index: usize) -> Node {
         Node::apply("relu", Component::Activation(Activation::Relu)),
     ];
     let branches = vec![Branch::constant(1.0, Vec::new()), Branch::constant((1.0 / N_BLOCKS as f64).sqrt(), body)];
-    Node { name, op: Op::Sum(Sum { branches }) }
+    Node::new(name, Op::Sum(Sum { branches }))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -170,6 +170,8 @@ pub struct Architecture {
     pub layer_scale: bool,
     /// Arrangement of attention and feed-forward network.
     pub parallel: Parallel,
+    /// Parameters of block 0 in all blocks (ALBERT): the network runs one block `n_layers` times.
+    pub shared_blocks: bool,
     // Dropout.
     /// Probability that dropout zeroes an entry of the sum of embeddings or of the output of a branch; it acts with
     /// `--train`.
@@ -278,6 +280,7 @@ impl Default for Architecture {
             branch_scale: None,
             layer_scale: false,
             parallel: Parallel::None,
+            shared_blocks: false,
             dropout: 0.0,
             embedding_dropout: None,
             attention_dropout: 0.0,

@@ -37,7 +37,11 @@ def text_part(model):
 
 
 def streams(model):
-    """Blocks of every stream with what stands before its sites: nothing, or enc. and dec."""
+    """Blocks of every stream with what stands before its sites: nothing, or enc. and dec. A block that runs several
+    times is listed as often."""
+    shared = getattr(getattr(model, "encoder", None), "albert_layer_groups", None)
+    if shared is not None:
+        return {"": [shared[0]] * model.config.num_hidden_layers}
     lists = {name: module for name, module in text_part(model).named_modules()
              if isinstance(module, torch.nn.ModuleList) and LAYERS.search(name) and not re.search(r"\.\d+\.", name)}
     if len(lists) == 1:
@@ -89,19 +93,21 @@ def sample(config, seed):
 
     def entering(stream):
         def hook(_module, args, kwargs):
-            keep((-1, f"{stream}embed"), args[0] if args else kwargs["hidden_states"])
+            if (-1, f"{stream}embed") not in kept:
+                keep((-1, f"{stream}embed"), args[0] if args else kwargs["hidden_states"])
         return hook
 
-    def leaving(stream, layer):
+    def leaving(stream, passes):
         def hook(_module, _args, output):
-            keep((layer, f"{stream}block"), output[0] if isinstance(output, (tuple, list)) else output)
+            keep((next(passes), f"{stream}block"), output[0] if isinstance(output, (tuple, list)) else output)
         return hook
 
     found = streams(model)
     for stream, layers in found.items():
         layers[0].register_forward_pre_hook(entering(stream), with_kwargs=True)
-        for layer, module in enumerate(layers):
-            module.register_forward_hook(leaving(stream, layer))
+        for module in dict.fromkeys(layers):
+            passes = iter([layer for layer, other in enumerate(layers) if other is module])
+            module.register_forward_hook(leaving(stream, passes))
     model.requires_grad_(True)
     output = model(**batch)
     last = list(found)[-1]

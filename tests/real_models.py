@@ -80,6 +80,7 @@ FAMILIES = {
     "deepseek_v3": ("deepseek_v3", LATENT),
     **{name: (name, SMALL) for name in ("bert", "roberta", "camembert", "xlm-roberta", "modernbert")},
     "electra": ("electra", dict(SMALL, embedding_size=64)),
+    "albert": ("albert", dict(SMALL, embedding_size=32, num_hidden_layers=3)),
     "distilbert": ("distilbert", dict(dim=64, n_layers=2, n_heads=4, hidden_dim=96, vocab_size=200,
                                       max_position_embeddings=64)),
     "t5": ("t5", T5),

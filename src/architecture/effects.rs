@@ -186,6 +186,7 @@ fn blocks(side: &Architecture, resolved: &Resolved) -> Vec<Rule> {
             mixtures == 0,
             "a block that is a mixture; see `experts.first_dense`, `experts.every`, `dense_blocks`",
         ),
+        ("shared_blocks", side.n_layers == 1, "more than one block"),
         ("dense_blocks", side.experts.is_none(), "experts"),
         ("drop_path", !resolved.residual, "residual = true"),
     ]

@@ -153,8 +153,9 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
 }
 
 /// Families that have BERT's classes.
-const LIKE_BERT: [&str; 11] = [
+const LIKE_BERT: [&str; 12] = [
     "bert",
+    "albert",
     "roberta",
     "xlm-roberta",
     "camembert",

@@ -58,11 +58,6 @@ const STRUCTURES: &[Structure] = &[
         model_types: &["gpt_oss", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "openai_privacy_filter"],
     },
     Structure {
-        reason: "its blocks share their weights, so that the outputs of all blocks are correlated; rules are those of \
-                 independent weights",
-        model_types: &["albert"],
-    },
-    Structure {
         reason: "disentangled attention, which has scores of contents with relative positions, is not computed",
         model_types: &["deberta", "sew-d"],
     },
@@ -152,7 +147,6 @@ const WITHOUT: &[(&str, &str)] = &[
     ("gpt_oss", "mixtral"),
     ("granite_swa", "granite"),
     ("granitemoe_swa", "granitemoe"),
-    ("albert", "electra"),
     ("deberta", "bert"),
     ("longformer", "roberta"),
     ("led", "bart"),

@@ -367,6 +367,16 @@ fn named_in(message: &str) -> Options {
     Options { family: Some(family(name).expect("a known one")), ..Options::default() }
 }
 
+/// ALBERT has one block, and several groups of blocks are refused.
+#[test]
+fn blocks_of_albert_are_one() {
+    let read = |keys: &str| import(&format!(r#"{{"model_type": "albert"{keys}}}"#), &Options::default());
+    let albert = read("").expect("valid").architecture;
+    assert_eq!((albert.shared_blocks, albert.embedding_width, albert.d_model), (true, Some(128), 4096));
+    let error = read(r#", "num_hidden_groups": 2"#).expect_err("two groups").to_string();
+    assert!(error.contains("num_hidden_groups") && error.contains("got 2"), "{error}");
+}
+
 /// Every structure that is not computed has a reason and advice, also under the key of a half.
 #[test]
 fn structures_that_are_not_computed_are_named() {
@@ -374,7 +384,6 @@ fn structures_that_are_not_computed_are_named() {
         ("deberta-v2", "disentangled"),
         ("qwen3_5_moe_text", "state-space"),
         ("gpt_oss", "sinks"),
-        ("albert", "share"),
         ("bitnet", "ternary"),
         ("longformer", "global tokens"),
         ("gemma3n_text", "per layer"),

@@ -128,10 +128,11 @@ fn uneven_gains(stream: &Stream, several: bool, readings: &[Reading]) -> Option<
 
 /// Collects the names of the gains that are in no branch.
 fn norms_of_stream(body: &[Node], path: &str, found: &mut HashSet<String>) {
-    for Node { name, op } in body {
-        match op {
-            Op::Apply(Component::Norm(_)) => drop(found.insert(format!("{path}{name}.gain"))),
-            Op::Chain(body) => norms_of_stream(body, &format!("{path}{name}."), found),
+    for node in body {
+        let site = node.owner(&format!("{path}{}", node.name));
+        match &node.op {
+            Op::Apply(Component::Norm(_)) => drop(found.insert(format!("{site}.gain"))),
+            Op::Chain(body) => norms_of_stream(body, &format!("{site}."), found),
             _ => {}
         }
     }

@@ -124,12 +124,8 @@ impl<'o> Pass<'o> {
         self.reach(&tensor.name, tensor.init.variance());
     }
 
-    fn scale(at: &Site) -> String {
-        format!("{}.scale", at.path())
-    }
-
     fn passes_branch(&self, at: &Site, branch: &Branch) -> bool {
-        self.is_open(&Self::scale(at), branch.scale)
+        self.is_open(&at.scale(), branch.scale)
     }
 
     /// Notes the weight and the bias of a map of a signal `x`. Returns true if a gradient passes through the weight.
@@ -257,7 +253,7 @@ impl Interpreter<'_> for Pass<'_> {
             Fan::Sum(sum) => {
                 let alive = sum.branches.iter().zip(parts);
                 for (branch, _) in alive.filter(|(branch, part)| **part && !branch.scale_parameter.is_constant()) {
-                    self.reach(&Self::scale(at), branch.scale);
+                    self.reach(&at.scale(), branch.scale);
                 }
                 sum.branches.iter().map(|branch| self.passes_branch(at, branch)).collect()
             }

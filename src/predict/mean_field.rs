@@ -342,7 +342,7 @@ impl MeanFieldPass {
             let Pooled { ln_unit, second, .. } = pooled(&part.kernel, |_| 0.0);
             self.rows.scale(ScaleNote {
                 layer: at.layer(),
-                name: format!("{}.scale", at.path()),
+                name: at.scale(),
                 scale: branch.scale,
                 entries,
                 ln_output: second.ln() + ln_unit,

@@ -8,7 +8,7 @@
 //! norms        y = c (x − E x)       C(y, z) = c C(x, z)                          scales and dropout likewise
 //! two uses     C(y, y') = E y y' − E y E y' by the rule of the component, from E x x' = C(x, x') + E x E x'
 //! others       C = 0
-//! weights      E dW² = Σ_lm Σ_ab E g^l_a g^m_b E x^l_a x^m_b
+//! weights      E dW² = Σ_lm Σ_ab E g^l_a g^m_b E x^l_a x^m_b                      gains of norms likewise, with y/gain
 //! ```
 //!
 //! where a, b are positions of tokens; E is the average over random weights and over features; β_i is the factor of a
@@ -28,7 +28,8 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
-    Attention, Component, Fan, GradientSeed, Interpreter, Linear, Node, Op, Product, Scale, Site, Stack, Stream, run,
+    Attention, Component, Fan, GradientSeed, Interpreter, Linear, Node, Norm, NormKind, Op, Product, Scale, Site,
+    Stack, Stream, run,
 };
 
 use super::mean_field::{self, MeanFieldPass};
@@ -130,14 +131,23 @@ enum Origin<'s> {
     },
 }
 
+/// A linear map or a norm that the backward pass has visited.
+struct Use {
+    output: usize,
+    /// The gradient at the output.
+    gradient: usize,
+    /// The name of the gains, if it is a norm.
+    gains: String,
+}
+
 /// A pass of the moments of the infinitely wide network through a stack with shared tensors.
 pub(super) struct SharedPass<'s> {
     pass: MeanFieldPass,
     vectors: Vec<Vector<'s>>,
     /// The covariances of two vectors that were needed so far; `None` if they are independent.
     covariances: HashMap<[usize; 2], Option<Kernel>>,
-    /// The output and the gradient there of the linear maps that the backward pass has visited.
-    uses: Vec<[usize; 2]>,
+    /// The linear maps and norms that the backward pass has visited.
+    uses: Vec<Use>,
 }
 
 impl<'s> SharedPass<'s> {
@@ -332,19 +342,20 @@ impl<'s> SharedPass<'s> {
         }
     }
 
-    /// Adds the products of the gradients of this use of a linear map with those of later uses to E dW². The use is the
-    /// output of the map and the gradient there.
-    fn collect(&mut self, use_of_map: [usize; 2]) {
-        let [output, gradient] = use_of_map;
-        let Origin::Output { component, x } = self.vectors[output].origin else { return };
-        if !matches!(component, Component::Linear(_)) {
-            return;
-        }
+    /// Adds the products of the gradients of this use of a linear map or norm with those of later uses to E dW².
+    fn collect(&mut self, this: Use) {
+        let Origin::Output { component, x } = self.vectors[this.output].origin else { return };
         let mut uses = take(&mut self.uses);
-        for &[later, its_gradient] in &uses {
-            let Origin::Output { component: other, x: y } = self.vectors[later].origin else { continue };
+        for later in &uses {
+            let Origin::Output { component: other, x: y } = self.vectors[later.output].origin else { continue };
+            if let (Component::Norm(norm), Component::Norm(_)) = (component, other) {
+                if norm.has_own_gains() && this.gains == later.gains {
+                    self.collect_gains([&this, later], norm, [x, y]);
+                }
+                continue;
+            }
             let Some(Component::Linear(Linear { weight, bias, .. })) = common(component, other) else { continue };
-            let [gradients, products] = [self.products([gradient, its_gradient]), self.products([x, y])];
+            let [gradients, products] = [self.products([this.gradient, later.gradient]), self.products([x, y])];
             let ln_unit = gradients.ln_unit;
             let [of_weight, of_bias] = [gradients.contracted(&products), gradients.total()].map(|sum| 2.0 * sum);
             if let Some(bias) = bias {
@@ -352,8 +363,33 @@ impl<'s> SharedPass<'s> {
             }
             self.pass.rows.add_to_weight(&weight.name, of_weight, ln_unit + products.ln_unit);
         }
-        uses.push(use_of_map);
+        if matches!(component, Component::Linear(_) | Component::Norm(_)) {
+            uses.push(this);
+        }
         self.uses = uses;
+    }
+
+    /// Adds the product of the gradients of two uses of the gains of a norm, with these inputs, to E dgain².
+    fn collect_gains(&mut self, uses: [&Use; 2], norm: &Norm, inputs: [usize; 2]) {
+        let plain = Component::Norm(Norm { gain: 1.0, ..*norm });
+        let mut products = match norm.kind {
+            NormKind::LayerNorm => {
+                let covariance = self.covariance(inputs[0], inputs[1]);
+                covariance.unwrap_or_else(|| Kernel::zero(self.positions()))
+            }
+            NormKind::RmsNorm => self.products(inputs),
+            NormKind::BatchNorm { .. } | NormKind::Dyt { .. } | NormKind::Derf { .. } => {
+                unreachable!("stacks with such norms are not followed")
+            }
+        };
+        for input in inputs {
+            for term in self.as_multiple(&plain, input) {
+                products = term.of(&products);
+            }
+        }
+        let gradients = self.products(uses.map(|one| one.gradient));
+        let more = 2.0 * gradients.contracted(&products);
+        self.pass.rows.add_to_weight(&uses[0].gains, more, gradients.ln_unit + products.ln_unit);
     }
 }
 
@@ -427,7 +463,7 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
         gradient: Self::Gradient,
     ) -> Result<Self::Gradient, PredictError> {
         let value = self.pass.apply_backward(at, component, kept.value, gradient.value)?;
-        self.collect([kept.index, gradient.index]);
+        self.collect(Use { output: kept.index, gradient: gradient.index, gains: at.gain() });
         let of_signal = self.vectors[kept.index].terms.iter();
         let terms = of_signal.map(|term| Term { index: gradient.index, ..term.clone() }).collect();
         let origin = Origin::Gradient { of: kept.index, part: 0, gradient: gradient.index };

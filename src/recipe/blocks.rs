@@ -26,6 +26,8 @@ pub(crate) struct Blocks<'a> {
 pub(crate) struct Block<'a> {
     blocks: &'a Blocks<'a>,
     index: usize,
+    /// The index of the block that owns the parameters of this block.
+    owner: usize,
     /// The prefix of the names of the tensors in this block.
     path: String,
     projections: &'a (dyn Fn(&Slot) -> Projection + 'a),
@@ -52,7 +54,8 @@ impl<'a> Blocks<'a> {
 
     /// Returns block `index`, with the distributions of linear maps that `projections` returns.
     pub(crate) fn block<'b>(&'b self, index: usize, projections: &'b (dyn Fn(&Slot) -> Projection + 'b)) -> Block<'b> {
-        Block { blocks: self, index, path: format!("{}blocks.{index}.", self.prefix), projections }
+        let owner = if self.architecture.shared_blocks { 0 } else { index };
+        Block { blocks: self, index, owner, path: format!("{}blocks.{owner}.", self.prefix), projections }
     }
 
     /// Returns the dropout rate `rate` in training, and 0 in evaluation.
@@ -70,7 +73,8 @@ impl Block<'_> {
             (Kind::Encoder, Parallel::SharedNorm | Parallel::OwnNorms) => self.parallel(),
             (Kind::Mlp, _) => Op::Chain(self.layer()),
         };
-        Node::new(format!("blocks.{}", self.index), op)
+        let shared_with = (self.owner != self.index).then(|| format!("{}blocks.{}", self.blocks.prefix, self.owner));
+        Node { shared_with, ..Node::new(format!("blocks.{}", self.index), op) }
     }
 
     /// The attention branch, up to the output of its heads.
@@ -213,7 +217,7 @@ impl Block<'_> {
 
     /// The node of `norm`, with the gain of the recipe for this `place`; `None` without a norm.
     fn scaled_norm(&self, name: &str, place: BlockNorm, norm: Option<Norm>) -> Option<Node> {
-        let factor = self.blocks.recipe.norm_gain(place, self.index);
+        let factor = self.blocks.recipe.norm_gain(place, self.owner);
         let scaled = |norm: Norm| Component::Norm(Norm { gain: factor * norm.gain, ..norm });
         norm.map(|norm| Node::apply(name, scaled(norm)))
     }
@@ -232,7 +236,7 @@ impl Block<'_> {
     /// A linear map whose tensors are named after the block and `path`.
     fn map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Component {
         let cross = path.starts_with(CROSS_ATTENTION);
-        let slot = Slot { architecture: self.blocks.architecture, role, block: self.index, fans, cross };
+        let slot = Slot { architecture: self.blocks.architecture, role, block: self.owner, fans, cross };
         let Projection { weight, bias: bias_init, standardised } = (self.projections)(&slot);
         Component::Linear(Linear {
             fan_in: fans.fan_in,

@@ -64,7 +64,7 @@ fn numbers(stack: &Stack) -> BTreeMap<String, f64> {
 }
 
 fn collect(body: &[Node], path: &str, numbers: &mut BTreeMap<String, f64>) {
-    for Node { name, op } in body {
+    for Node { name, op, .. } in body {
         let path = format!("{path}.{name}");
         if let Op::Apply(Component::Linear(linear)) = op {
             numbers.insert(linear.weight.name.clone(), linear.weight.init.std().ln());

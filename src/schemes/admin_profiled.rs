@@ -16,7 +16,7 @@
 //! Transformer-Clinic (`init-type adaptive-profiling`) for the part before the first norm. Weights are drawn as in
 //! fairseq, where Admin was made.
 
-use sigprop_stack::{Node, Op};
+use sigprop_stack::Op;
 
 use super::admin;
 use super::xavier::Packed;
@@ -55,14 +55,14 @@ impl Recipe for AdminProfiled {
         for index in 0..architecture.n_layers {
             let block = blocks.block(index, &*projections).node();
             let body = if let Op::Chain(body) = block.op { body } else { vec![block] };
-            for Node { name, mut op } in body {
-                let Op::Sum(sum) = &mut op else {
-                    pass.through(&[Node { name, op }])?;
+            for mut node in body {
+                let Op::Sum(sum) = &mut node.op else {
+                    pass.through(&[node])?;
                     continue;
                 };
                 sum.branches[0].scale = omega;
                 profile.extend(vec![omega; sum.branches.len() - 1]);
-                pass.through(&[Node { name, op }])?;
+                pass.through(&[node])?;
                 omega = pass.second_moment().sqrt();
                 if !omega.is_normal() {
                     let (expected, got) = ("a finite signal".to_owned(), format!("ω = {omega} in block {index}"));

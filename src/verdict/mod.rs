@@ -52,7 +52,7 @@ impl Shape {
         let stream = &stack.streams[stack.gradient.stream];
         let source = Self { width: stream.source.width(), seq_len: stream.seq_len };
         let entrance = match stream.body.first() {
-            Some(Node { name, op: Op::Chain(steps) }) if name == EMBEDDINGS => steps.as_slice(),
+            Some(Node { name, op: Op::Chain(steps), .. }) if name == EMBEDDINGS => steps.as_slice(),
             _ => &[],
         };
         entrance.iter().fold(source, |shape, step| match &step.op {

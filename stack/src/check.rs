@@ -7,8 +7,8 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup, Site, Source,
-    Stack, StackError, Stream, Sum, Tensor, Values, forward,
+    LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup,
+    ScaleParameter, Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
 /// The largest size that is allowed: products of two sizes still fit in 64 bits.
@@ -109,8 +109,17 @@ impl<'s> Widths<'s> {
 
     fn tensor(&mut self, site: &str, tensor: &'s Tensor, shape: [usize; 2]) -> Result<(), StackError> {
         distribution(site, tensor.init)?;
-        let values = Values::Drawn(tensor.init);
-        let name = Cow::Borrowed(tensor.name.as_str());
+        self.parameter(site, Cow::Borrowed(&tensor.name), shape, Values::Drawn(tensor.init))
+    }
+
+    /// Adds a parameter, unless an earlier site uses it too.
+    fn parameter(
+        &mut self,
+        site: &str,
+        name: Cow<'s, str>,
+        shape: [usize; 2],
+        values: Values,
+    ) -> Result<(), StackError> {
         let place = *self.places.entry(name.clone()).or_insert(self.parameters.len());
         let Some(known) = self.parameters.get(place) else {
             self.parameters.push(Met { name, shape, copies: 1, values });
@@ -136,8 +145,8 @@ impl<'s> Widths<'s> {
         if matches!(norm.kind, NormKind::BatchNorm { .. }) {
             self.batch_norm(at, norm, x.seq_len)?;
         }
-        self.gains(at, *norm, x.width);
-        Ok(())
+        // All groups share the gains.
+        self.parameter(site, at.gain().into(), [x.width / norm.groups, 1], Values::Gains(*norm))
     }
 
     /// Checks a BatchNorm, whose rule treats the tokens as a batch.
@@ -158,20 +167,16 @@ impl<'s> Widths<'s> {
         range(site, "groups", norm.groups as f64, 1.0..=1.0, "1 with batchnorm")
     }
 
-    /// Adds the gains of a norm to the parameters; all groups share them.
-    fn gains(&mut self, at: &Site, norm: Norm, width: usize) {
-        let shape = [width / norm.groups, 1];
-        self.places.insert(Cow::Owned(at.gain()), self.parameters.len());
-        self.parameters.push(Met { name: Cow::Owned(at.gain()), shape, copies: 1, values: Values::Gains(norm) });
-    }
-
     /// Adds the factor on the branch of a residual connection to the parameters.
-    fn branch_scale(&mut self, at: &Site, sum: &Sum, width: usize) {
-        let [skip, branch] = sum.branches.as_slice() else { return };
-        if skip.body.is_empty() {
-            let (name, values) = (Cow::Owned(format!("{}.scale", at.path())), Values::Scale(branch.scale));
-            self.parameters.push(Met { name, shape: [width, 1], copies: 1, values });
+    fn branch_scale(&mut self, at: &Site, sum: &Sum, width: usize) -> Result<(), StackError> {
+        let [skip, branch] = sum.branches.as_slice() else { return Ok(()) };
+        let name = Cow::Owned(at.scale());
+        // Constant factors of sites that share their parameters may differ.
+        let is_new = branch.scale_parameter != ScaleParameter::Constant || !self.places.contains_key(&name);
+        if !skip.body.is_empty() || !is_new {
+            return Ok(());
         }
+        self.parameter(at.path(), name, [width, 1], Values::Scale(branch.scale))
     }
 
     /// Checks a head that reads `width` features.
@@ -396,7 +401,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                     finite(site, "scale", branch.scale)?;
                     rate(site, "drop_rate", branch.drop_rate)?;
                 }
-                self.branch_scale(at, sum, x.width);
+                self.branch_scale(at, sum, x.width)?;
                 common_shape(at, &parts)?
             }
             Fan::Product(_) => common_shape(at, &parts)?,
@@ -666,6 +671,25 @@ mod tests {
         assert_eq!(check(&stack(nested)), Ok(()));
         let error = check(&stack(vec![chain("a", vec![dropout("x"), dropout("x")])])).expect_err("two equal paths");
         assert_eq!(error.to_string(), "a.x: name must be different from those of its neighbours, got the same twice");
+    }
+
+    /// Two norms with common gains have one parameter; their gains must then be equal.
+    #[test]
+    fn a_site_shares_the_gains_of_another() {
+        let norm = |gain: f64| Component::Norm(Norm { gain, ..Norm::plain(NormKind::RmsNorm, 0.0) });
+        let block = |name: &str, gain| Node::new(name, Op::Chain(vec![Node::apply("norm", norm(gain))]));
+        let twice = |gain| {
+            let second = Node { shared_with: Some("blocks.0".to_owned()), ..block("blocks.1", gain) };
+            stack(vec![block("blocks.0", 2.0), second, block("blocks.2", 2.0)])
+        };
+        let names = parameters(&twice(2.0)).expect("valid").into_iter().map(|parameter| parameter.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["blocks.0.norm.gain", "blocks.2.norm.gain"]);
+        let error = check(&twice(1.0)).expect_err("two gains").to_string();
+        assert!(error.starts_with("blocks.1.norm: tensor must be one shape and one distribution per name"), "{error}");
+        let mut renamed = Vec::new();
+        twice(2.0)
+            .change(|named| renamed.extend(if let crate::Named::Norm(name, _) = named { Some(name) } else { None }));
+        assert_eq!(renamed, ["blocks.0.norm.gain", "blocks.0.norm.gain", "blocks.2.norm.gain"]);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use crate::{
 /// A trainable array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Name of the tensor; the gains of a norm are called `<site>.gain`, the factor on a branch `<site>.scale`.
+    /// Name of the tensor; the gains of a norm are called `<site>.gain`, the factor on a branch `<site>.scale`, after
+    /// the first site that uses them.
     pub name: String,
     /// Rows and columns.
     pub shape: [usize; 2],
@@ -37,7 +38,7 @@ pub enum Named<'s> {
     Tensor(&'s mut Tensor),
     /// A norm, with the name of its gains.
     Norm(String, &'s mut Norm),
-    /// A weighted sum, with the path of its site.
+    /// A weighted sum, with the path of the site that owns the factor on its branch.
     Sum(String, &'s mut Sum),
     /// An attention.
     Attention(&'s mut Attention),
@@ -64,11 +65,11 @@ impl Stack {
 }
 
 fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
-    for Node { name, op } in body {
-        let site = format!("{path}{name}");
+    for node in body {
+        let site = node.owner(&format!("{path}{}", node.name));
         let inner = format!("{site}.");
         let mut walk = |body: &mut [Node]| in_body(body, &inner, change);
-        match op {
+        match &mut node.op {
             Op::Apply(component) => in_component(component, &site, change),
             Op::Chain(body) => walk(body),
             Op::Sum(sum) => {

@@ -10,31 +10,45 @@ pub struct Site<'s> {
     path: String,
     /// The length of the path before each name was added.
     ends: Vec<usize>,
+    /// The nodes around this site that share the parameters of other sites, from the outside in.
+    shared: Vec<Shared>,
     pub(crate) layer: i64,
     pub(crate) recomputing: bool,
     pub(crate) expert: Option<usize>,
+}
+
+/// A node that shares the parameters of another site.
+#[derive(Clone, Debug)]
+struct Shared {
+    /// The length of the path of the node.
+    end: usize,
+    /// The path of the other site.
+    path: String,
 }
 
 impl<'s> Site<'s> {
     /// The start of a stream. `stream` is the prefix of its sites, if they need one.
     pub(crate) fn start(stream: Option<&'s str>) -> Self {
         let path = stream.unwrap_or_default().to_owned();
-        Self { stream, path, ends: Vec::new(), layer: -1, recomputing: false, expert: None }
+        Self { stream, path, ends: Vec::new(), shared: Vec::new(), layer: -1, recomputing: false, expert: None }
     }
 
-    /// Enters the node `name`.
-    pub(crate) fn push(&mut self, name: &str) {
+    /// Enters the node `name`, which shares the parameters of the site at the path `shared`, if there is one.
+    pub(crate) fn push(&mut self, name: &str, shared: Option<&str>) {
         let inside = self.is_inside();
         self.ends.push(self.path.len());
         if inside {
             self.path.push('.');
         }
         self.path.push_str(name);
+        let end = self.path.len();
+        self.shared.extend(shared.map(|path| Shared { end, path: path.to_owned() }));
     }
 
     /// Leaves the node that was entered last.
     pub(crate) fn pop(&mut self) {
         self.path.truncate(self.ends.pop().unwrap_or_default());
+        self.shared.pop_if(|shared| shared.end > self.path.len());
     }
 
     /// Returns true if a dot must precede the next name of the path.
@@ -84,19 +98,32 @@ impl<'s> Site<'s> {
 
     /// The name of the gains of a norm at this site, to which the stack gives no name of their own.
     pub fn gain(&self) -> String {
-        [&self.path, ".gain"].concat()
+        self.parameter(".gain")
     }
 
     /// The name of the biases of a norm at this site.
     pub fn bias(&self) -> String {
-        [&self.path, ".bias"].concat()
+        self.parameter(".bias")
+    }
+
+    /// The name of the factor on the branch of a residual connection at this site.
+    pub fn scale(&self) -> String {
+        self.parameter(".scale")
+    }
+
+    /// The name of a parameter that the stack does not name: the path of the site that owns it, and `ending`.
+    fn parameter(&self, ending: &str) -> String {
+        match self.shared.last() {
+            Some(Shared { end, path }) => [path, &self.path[*end..], ending].concat(),
+            None => [&self.path, ending].concat(),
+        }
     }
 
     /// Returns the path of the node `name` in the same chain as this site.
     pub fn sibling(&self, name: &str) -> String {
         let mut neighbour = self.clone();
         neighbour.pop();
-        neighbour.push(name);
+        neighbour.push(name, None);
         neighbour.path
     }
 }

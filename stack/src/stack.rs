@@ -108,6 +108,10 @@ pub struct GradientSeed {
 pub struct Node {
     /// Last part of the site's path.
     pub name: String,
+    /// Path of an earlier site with the same operation, whose parameters without names of their own (gains and biases
+    /// of norms, factors on branches) this node uses too; `None` if it has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_with: Option<String>,
     /// The operation.
     pub op: Op,
 }
@@ -115,7 +119,12 @@ pub struct Node {
 impl Node {
     /// Creates a node with this name and operation.
     pub fn new(name: impl Into<String>, op: Op) -> Self {
-        Self { name: name.into(), op }
+        Self { name: name.into(), shared_with: None, op }
+    }
+
+    /// Returns the path of the site that owns the parameters of this node, which is at `path` itself.
+    pub fn owner(&self, path: &str) -> String {
+        self.shared_with.as_deref().unwrap_or(path).to_owned()
     }
 
     /// Creates a node that applies one component.

@@ -222,7 +222,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
     }
 
     fn node(&mut self, node: &'s Node, input: I::Signal) -> Result<I::Signal, I::Error> {
-        self.site.push(&node.name);
+        self.site.push(&node.name, node.shared_with.as_deref());
         let is_kept = self.site.recomputing || self.interpreter.keeps(&self.site);
         let again = (!is_kept).then(|| input.clone());
         let before = self.tape.len();
@@ -255,7 +255,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
     }
 
     fn node_backward(&mut self, node: &'s Node, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
-        self.site.push(&node.name);
+        self.site.push(&node.name, node.shared_with.as_deref());
         if self.site.is_observed() {
             self.interpreter.observe_gradient(&self.site, &gradient);
         }

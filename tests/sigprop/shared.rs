@@ -9,9 +9,12 @@ use crate::support::{activation, assert_twin_but_for, linear, norm, residual, st
 
 const USES: usize = 4;
 
-/// One block several times, each with the tensors of the first.
+/// One block several times, each with the tensors and the gains of the first.
 fn looped(source: Source, seq_len: usize, block: &[Node]) -> Stack {
-    let block = |index: usize| Node::new(format!("blocks.{index}"), Op::Chain(block.to_vec()));
+    let block = |index: usize| {
+        let shared_with = (index > 0).then(|| "blocks.0".to_owned());
+        Node { shared_with, ..Node::new(format!("blocks.{index}"), Op::Chain(block.to_vec())) }
+    };
     stack(source, seq_len, (0..USES).map(block).collect())
 }
 

@@ -82,12 +82,14 @@ impl Places {
 
     fn in_body(&mut self, body: &[Node], path: &str, around: Around, roles: &BTreeMap<String, MapRole>) {
         for (index, node) in body.iter().enumerate() {
-            let site = format!("{path}{}", node.name);
+            let site = node.owner(&format!("{path}{}", node.name));
             let mut within = around;
             match &node.op {
                 Op::Apply(Component::Norm(_)) => {
                     let place = norm_place(body, index, around.is_branch);
-                    self.norms.extend(around.block.map(|block| (format!("{site}.gain"), (place, block))));
+                    if let Some(block) = around.block {
+                        self.norms.entry(format!("{site}.gain")).or_insert((place, block));
+                    }
                 }
                 Op::Apply(component) => self.in_component(component, around, roles),
                 Op::Sum(sum) => {

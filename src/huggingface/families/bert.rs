@@ -15,17 +15,18 @@ use crate::architecture::{
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     let family = keys.family();
     let mut plain = bert_sizes(family).read(keys)?;
-    if matches!(family, "electra" | "roformer") {
-        let width = if family == "electra" { 128 } else { plain.d_model };
+    if matches!(family, "albert" | "electra" | "roformer") {
+        let width = if family == "roformer" { plain.d_model } else { 128 };
         plain.embedding_width = Some(keys.size("embedding_width", &["embedding_size"], width)?);
         plain.embedding_projection = EmbeddingProjection::Sum;
     }
     let (pre, large) = (matches!(family, "megatron-bert" | "roberta-prelayernorm"), family == "xlm-roberta-xl");
-    let hidden = activation(keys, &["hidden_act"], "gelu", false)?;
+    let hidden = activation(keys, &["hidden_act"], if family == "albert" { "gelu_new" } else { "gelu" }, false)?;
+    let dropout = if family == "albert" { 0.0 } else { 0.1 };
     Ok(Architecture {
         causal: keys.flag("causal", &["is_decoder"], false)?,
         activation: hidden,
-        head_activation: Some(if matches!(family, "bert" | "megatron-bert" | "ernie" | "roformer") {
+        head_activation: Some(if matches!(family, "bert" | "megatron-bert" | "ernie" | "roformer" | "albert") {
             hidden
         } else {
             Activation::Gelu
@@ -35,18 +36,40 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
         norm_placement: if pre || large { NormPlacement::Pre } else { NormPlacement::Post },
         embedding_norm: !matches!(family, "megatron-bert" | "xlm-roberta-xl"),
         token_types: keys.count("token_types", &["type_vocab_size"], if large { 1 } else { 2 })?,
-        dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?,
-        attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.1)?,
+        dropout: keys.rate("dropout", &["hidden_dropout_prob"], dropout)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], dropout)?,
         head: tied(keys, true)?,
         hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }
 
+/// ALBERT: BERT with one block for all blocks.
+pub(super) fn albert(keys: &Keys) -> Result<Architecture, ImportError> {
+    for (name, key) in [("groups of blocks", "num_hidden_groups"), ("blocks of a group", "inner_group_num")] {
+        if keys.size(name, &[key], 1)? != 1 {
+            let got = keys.raw(key).cloned().unwrap_or_default();
+            let expected = "1: one block that runs num_hidden_layers times; several different blocks that share \
+                            parameters within groups are not computed";
+            return Err(ImportError::value(key, expected, &got, ""));
+        }
+    }
+    // Two keys of the first code of the model, which no class reads.
+    keys.same(&["down_scale_factor", "net_structure_type"]);
+    let architecture = Architecture { shared_blocks: true, ..bert(keys)? };
+    if architecture.dropout > 0.0 {
+        keys.warn(
+            "hidden_dropout_prob: the library's feed-forward network has no dropout; the prediction has".to_owned(),
+        );
+    }
+    Ok(architecture)
+}
+
 /// Sizes of BERT's descendants.
 fn bert_sizes(family: &str) -> Standard {
     let usual = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 30522, positions: 512 };
     match family {
+        "albert" => Standard { width: 4096, heads: 64, ffn: 16384, vocab: 30000, ..usual },
         "electra" => Standard { width: 256, heads: 4, ffn: 1024, ..usual },
         "roberta" | "roberta-prelayernorm" => Standard { vocab: 50265, ..usual },
         "megatron-bert" => Standard { layers: 24, width: 1024, heads: 16, ffn: 4096, vocab: 29056, ..usual },

@@ -95,6 +95,7 @@ pub(super) const FAMILIES: &[Family] = &[
         read: bert::bert,
         names: |_| names::BERT,
     },
+    Family { model_types: &["albert"], read: bert::albert, names: |_| names::ALBERT },
     Family { model_types: &["ernie"], read: bert::ernie, names: |_| names::BERT },
     Family { model_types: &["splinter"], read: bert::splinter, names: |_| names::BERT },
     Family { model_types: &["bert-generation"], read: bert::generation, names: |_| names::BERT },

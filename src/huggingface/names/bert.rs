@@ -14,6 +14,23 @@ pub(in crate::huggingface) const BERT: Modules = &[
     ],
 ];
 
+/// All blocks have the parameters of one layer.
+pub(in crate::huggingface) const ALBERT: Modules = &[
+    TABLES,
+    EMBEDDINGS_NORM,
+    &[
+        rows("encoder.embedding_hidden_mapping_in", &["embeddings.projection"]),
+        rows("encoder.albert_layer_groups.0.albert_layers.0.attention.query", &["blocks.*.attention.heads.query"]),
+        rows("encoder.albert_layer_groups.0.albert_layers.0.attention.key", &["blocks.*.attention.heads.key"]),
+        rows("encoder.albert_layer_groups.0.albert_layers.0.attention.value", &["blocks.*.attention.heads.value"]),
+        rows("encoder.albert_layer_groups.0.albert_layers.0.attention.dense", &["blocks.*.attention.output"]),
+        norm("encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm", &["blocks.*.attention_norm"]),
+        rows("encoder.albert_layer_groups.0.albert_layers.0.ffn", &["blocks.*.ffn.in"]),
+        rows("encoder.albert_layer_groups.0.albert_layers.0.ffn_output", &["blocks.*.ffn.out"]),
+        norm("encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm", &["blocks.*.ffn_norm"]),
+    ],
+];
+
 pub(in crate::huggingface) const MEGATRON_BERT: Modules = &[
     TABLES,
     EMBEDDINGS_NORM,

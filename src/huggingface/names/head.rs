@@ -48,6 +48,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "gte" => ("gte.", GTE, "lm_head.decoder"),
         "esm" => ("esm.", ESM, "lm_head.decoder"),
         "biogpt" => ("biogpt.", BIOGPT, "output_projection"),
+        "albert" => ("albert.", ALBERT, "predictions.decoder"),
         "electra" => ("electra.", ELECTRA, "generator_lm_head"),
         "distilbert" => ("distilbert.", DISTILBERT, "vocab_projector"),
         "modernbert" => ("model.", MODERNBERT, "decoder"),
@@ -113,6 +114,13 @@ const ELECTRA: &[Module] = &[
     rows("generator_predictions.dense", &["head.dense"]),
     norm("generator_predictions.LayerNorm", &["head.norm"]),
     rows("generator_lm_head", &["head"]),
+];
+
+const ALBERT: &[Module] = &[
+    rows("predictions.dense", &["head.dense"]),
+    norm("predictions.LayerNorm", &["head.norm"]),
+    rows("predictions.decoder", &["head"]),
+    bare("predictions.bias", "head.bias", 1),
 ];
 
 const DISTILBERT: &[Module] = &[

@@ -31,7 +31,7 @@ mod torch;
 mod vision;
 
 pub(super) use bert::{
-    BERT, DISTILBERT, ESM, GTE, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
+    ALBERT, BERT, DISTILBERT, ESM, GTE, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
 };
 pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, WHISPER, marian};

@@ -82,7 +82,7 @@ impl Block<'_> {
     fn router(&self, path: &str, n_experts: usize) -> Tensor {
         let architecture = self.blocks.architecture;
         let fans = Fans::new(architecture.d_model, n_experts);
-        let slot = Slot { architecture, role: Role::Router, block: self.index, fans, cross: false };
+        let slot = Slot { architecture, role: Role::Router, block: self.owner, fans, cross: false };
         self.tensor(path, ".router.weight", (self.projections)(&slot).weight)
     }
 }

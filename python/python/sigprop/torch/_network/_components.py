@@ -56,10 +56,10 @@ class Norm(Node):
         self._alpha, self._eps, self._groups = function.get("alpha"), part["eps"], part["groups"]
         features = shape.width // self._groups
         gain = {"constant": {"value": part["gain"]}}
-        self._gain = place.tensor({"name": f"{place.site}.gain", "init": gain}, features, is_told=self._groups == 1)
+        self._gain = place.tensor({"name": f"{place.owner}.gain", "init": gain}, features, is_told=self._groups == 1)
         self._bias = None
         if self._kind != "rmsnorm" or "bias" in part:
-            bias = {"name": f"{place.site}.bias", "init": part.get("bias", "zero")}
+            bias = {"name": f"{place.owner}.bias", "init": part.get("bias", "zero")}
             self._bias = place.tensor(bias, features, is_told=False)
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:

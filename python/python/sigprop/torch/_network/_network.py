@@ -35,11 +35,11 @@ class Network(nn.Module):
             # With several streams, names begin with that of the stream.
             path = part["name"] if len(stack["streams"]) > 1 else ""
             ends = tuple(stream.shape for stream in self._streams)
-            self._streams.append(Stream(part, self, Place(path, self._drawn, ends, learns_scales=learn_scales)))
+            self._streams.append(Stream(part, self, Place(path, path, self._drawn, ends, learns_scales=learn_scales)))
         self._end: Stream = self._streams[stack["gradient"]["stream"]]
         self._head = None
         if stack.get("head") is not None:
-            self._head = Head(stack["head"], self, Place(self._end.path, self._drawn), self._end.shape)
+            self._head = Head(stack["head"], self, Place(self._end.path, self._end.path, self._drawn), self._end.shape)
         # A tensor with the name of a site is in the module of the site.
         sites = self.sites()
         self._paths = {name: f"{name}.weight" if name in sites else name for name in self._drawn}

@@ -70,6 +70,8 @@ class Place:
     """The place of a node in the stack, where it registers its parameters."""
 
     site: str
+    # The path of the site that owns the parameters without names of their own: gains and biases of norms, scales.
+    owner: str
     # The parameters of the whole network, by name.
     drawn: dict[str, Drawn]
     # The shapes of the ends of the streams before.
@@ -79,8 +81,9 @@ class Place:
     # True if factors on residual branches are parameters.
     learns_scales: bool = False
 
-    def inside(self, name: str) -> Place:
-        return replace(self, site=f"{self.site}.{name}" if self.site else name)
+    def inside(self, name: str, shared_with: str | None = None) -> Place:
+        site, owner = (f"{path}.{name}" if path else name for path in (self.site, self.owner))
+        return replace(self, site=site, owner=shared_with or owner)
 
     def of_experts(self, count: int) -> Place:
         return replace(self, experts=(*self.experts, count))

@@ -20,7 +20,7 @@ class Body:
     def __init__(self, owner: nn.Module, parts: Iterable[Part], place: Place, shape: Shape) -> None:
         self._names: list[str] = []
         for part in parts:
-            inner = node(part["op"], place.inside(part["name"]), shape)
+            inner = node(part["op"], place.inside(part["name"], part.get("shared_with")), shape)
             add(owner, part["name"], inner)
             self._names.append(part["name"])
             shape = inner.shape
@@ -56,7 +56,7 @@ class Sum(Node):
         self._learned = None
         if place.learns_scales and [bool(branch["body"]) for branch in part["branches"]] == [False, True]:
             init = {"constant": {"value": self._scales[1]}}
-            self._learned = place.tensor({"name": f"{place.site}.scale", "init": init}, is_told=False)
+            self._learned = place.tensor({"name": f"{place.owner}.scale", "init": init}, is_told=False)
         self._drop_rates = [branch["drop_rate"] for branch in part["branches"]]
         self.shape = self._branches[0].shape
 

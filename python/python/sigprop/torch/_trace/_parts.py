@@ -53,7 +53,15 @@ class Parts:
     # The weights of maps, in the order of the stack.
     maps: list[Weight] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # The first site of the norms with these gains.
+    _norms: dict[tuple[str, float], str] = field(default_factory=dict)
     _initialised: dict[str, str | Part] = field(default_factory=dict)
+
+    def owner(self, component: Component, site: str) -> str:
+        """The site that owns the parameters of a component at `site`: the first norm with the same gains, or `site` itself."""
+        if not isinstance(component, Norm) or component.gain is None:
+            return site
+        return self._norms.setdefault((component.gain.name, rms(component.gain.value)), site)
 
     def component(self, component: Component, site: str, role: str, block: int | None) -> Part:
         """A component with one input."""
@@ -64,7 +72,7 @@ class Parts:
             sizes = {name: getattr(component, name) for name in ("fan_in", "kernel", "stride", "padding")}
             return {"convolution": {**sizes, "fan_out": component.width, **self.map(component, role, block)}}
         if isinstance(component, Norm):
-            return {"norm": self._norm(component, site)}
+            return {"norm": self._norm(component, self.owner(component, site))}
         if isinstance(component, Activation):
             return {"activation": component.function}
         if isinstance(component, Scale):
@@ -155,6 +163,8 @@ def renamed(part: Any, rename: Callable[[str], str]) -> Any:
     if not isinstance(part, dict):
         return part
     found = {name: renamed(inner, rename) for name, inner in part.items()}
+    if "shared_with" in part:
+        found["shared_with"] = rename(part["shared_with"])
     return {**found, "name": rename(part["name"])} if "init" in part and "name" in part else found
 
 

@@ -178,7 +178,9 @@ class _Builder:
         for component, role in zip(chain, roles, strict=True):
             name = self._names.take(owner, self._wanted(component, owner, role))
             site = joined(owner, name)
-            parts.append({"name": name, "op": self._op(component, site, role)})
+            owner_of_gains = self._parts.owner(component, site)
+            shared = {} if owner_of_gains == site else {"shared_with": owner_of_gains}
+            parts.append({"name": name, **shared, "op": self._op(component, site, role)})
             self._made.sites[site] = component
         return parts
 
