@@ -156,6 +156,13 @@ pub struct Architecture {
     pub experts: Option<Experts>,
     /// Indices of blocks that keep a plain feed-forward network where `experts` has a mixture.
     pub dense_blocks: Vec<usize>,
+    // Blocks of different sizes.
+    /// Number of key and value heads of every block, one number per block. 0: a block without attention. Empty:
+    /// `n_kv_heads` in every block.
+    pub block_kv_heads: Vec<usize>,
+    /// Width inside the feed-forward network of every block, one number per block. 0: a block without one. Empty: `d_ff`
+    /// in every block.
+    pub block_d_ff: Vec<usize>,
     // Residual connections.
     /// Residual connections in an MLP, where the default is false; a Transformer always has them.
     pub residual: Option<bool>,
@@ -274,6 +281,8 @@ impl Default for Architecture {
             stem: None,
             experts: None,
             dense_blocks: Vec::new(),
+            block_kv_heads: Vec::new(),
+            block_d_ff: Vec::new(),
             residual: None,
             branch_depth: 1,
             skip_scale: None,
@@ -308,10 +317,12 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; patterns of windows and of rotated blocks are repeated.
+    /// Sets the number of blocks; patterns of windows, of rotated blocks and of sizes are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
-        self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();
+        for sizes in [&mut self.windows, &mut self.block_kv_heads, &mut self.block_d_ff] {
+            *sizes = sizes.iter().copied().cycle().take(n_layers).collect();
+        }
         self.rotated = self.rotated.iter().copied().cycle().take(n_layers).collect();
     }
 }

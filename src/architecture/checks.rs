@@ -101,6 +101,7 @@ impl Architecture {
         let pre = norm && placement == NormPlacement::Pre;
         let starts = matches!(placement, NormPlacement::Pre | NormPlacement::Sandwich | NormPlacement::Sub);
         let parallel = self.parallel != Parallel::None;
+        let uneven = !(self.block_kv_heads.is_empty() && self.block_d_ff.is_empty());
         let has_scales = self.skip_scale.is_some() || self.branch_scale.is_some();
         let mlp_placement = matches!(placement, NormPlacement::Pre | NormPlacement::Post);
         let batch = self.norm == Some(NormChoice::Batchnorm);
@@ -154,6 +155,12 @@ impl Architecture {
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),
             ("experts", mlp && self.experts.is_some(), "absent in an MLP", "some"),
+            (
+                "block_kv_heads, block_d_ff",
+                uneven && (mlp || parallel || self.shared_blocks || self.latent.is_some() || self.skip_from_norm),
+                "empty in an MLP, and with parallel, shared_blocks, latent or skip_from_norm",
+                "numbers",
+            ),
             ("stem", mlp && self.stem.is_some(), "absent in an MLP", "one"),
             ("decoder", mlp && self.decoder.is_some(), "absent in an MLP", "one"),
             ("embedding_width", mlp && self.embedding_width.is_some(), "absent in an MLP", "a number"),
@@ -191,7 +198,18 @@ impl Architecture {
         }
         let (d_head, d_value) = self.head_widths();
         size("n_heads · d_head", n_heads * d_head.max(d_value), MAX_SIZE)?;
-        for (field, got) in [("windows", self.windows.len()), ("rotated", self.rotated.len())] {
+        for heads in self.block_kv_heads.iter().copied().filter(|heads| *heads > 0) {
+            divides("block_kv_heads", "n_heads", heads, n_heads)?;
+        }
+        for width in self.block_d_ff.iter().copied().filter(|width| *width > 0) {
+            size("block_d_ff", width, MAX_SIZE)?;
+        }
+        for (field, got) in [
+            ("windows", self.windows.len()),
+            ("rotated", self.rotated.len()),
+            ("block_kv_heads", self.block_kv_heads.len()),
+            ("block_d_ff", self.block_d_ff.len()),
+        ] {
             if got != 0 && got != self.n_layers {
                 let expected = format!("empty or one per block, {} values", self.n_layers);
                 return Err(value(field, expected, format!("{got} values"), ""));
@@ -262,8 +280,8 @@ impl Architecture {
             ("shared_embedding", self.shared_embedding, "false with a stem, which embeds no ids", "true"),
         ])?;
         match stem {
-            Stem::Patches { patch_width, class_token, distillation_token, norm, .. } => {
-                let learned = usize::from(class_token) + usize::from(distillation_token);
+            Stem::Patches { patch_width, class_token, distillation_token, registers, norm, .. } => {
+                let learned = usize::from(class_token) + usize::from(distillation_token) + registers;
                 size("stem.patch_width", patch_width, MAX_SIZE)?;
                 first([
                     ("seq_len", self.seq_len <= learned, "more than the learned tokens before the patches", "no more"),

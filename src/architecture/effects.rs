@@ -186,6 +186,8 @@ fn blocks(side: &Architecture, resolved: &Resolved) -> Vec<Rule> {
             mixtures == 0,
             "a block that is a mixture; see `experts.first_dense`, `experts.every`, `dense_blocks`",
         ),
+        ("d_ff", !side.block_d_ff.is_empty(), "blocks of one width; `block_d_ff` replaces it"),
+        ("n_kv_heads", !side.block_kv_heads.is_empty(), "blocks with as many heads; `block_kv_heads` replaces it"),
         ("shared_blocks", side.n_layers == 1, "more than one block"),
         ("dense_blocks", side.experts.is_none(), "experts"),
         ("drop_path", !resolved.residual, "residual = true"),

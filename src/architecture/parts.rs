@@ -59,6 +59,9 @@ pub enum Stem {
         /// Second learned token, after the class token (DeiT).
         #[serde(default)]
         distillation_token: bool,
+        /// Number of learned tokens between these tokens and the patches (registers).
+        #[serde(default)]
+        registers: usize,
         /// Bias of the projection of patches.
         bias: bool,
         /// Norm of the sum of patches and positions.

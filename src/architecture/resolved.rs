@@ -80,6 +80,10 @@ pub struct Resolved {
     pub latent: Option<Latent>,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
+    /// Empty, or one value per block.
+    pub block_kv_heads: Vec<usize>,
+    /// Empty, or one value per block.
+    pub block_d_ff: Vec<usize>,
     /// The width of the memory that the cross-attention of a decoder reads; `None` for other networks.
     pub memory_width: Option<usize>,
     pub decoder: Option<Box<Resolved>>,
@@ -100,13 +104,32 @@ pub struct Resolved {
 
 impl Resolved {
     /// Number of residual connections: two per block of an encoder, three per block of a decoder with cross-attention,
-    /// one per layer of an MLP with residual connections.
+    /// fewer in blocks without attention or feed-forward network, one per layer of an MLP with residual connections.
     pub fn residual_sublayers(&self) -> usize {
+        self.residuals_before(self.n_layers)
+    }
+
+    /// Number of residual connections before block `index`.
+    pub(crate) fn residuals_before(&self, index: usize) -> usize {
+        let without = |sizes: &[usize]| sizes.iter().take(index).filter(|size| **size == 0).count();
         match self.kind {
-            Kind::Encoder => (2 + usize::from(self.memory_width.is_some())) * self.n_layers,
-            Kind::Mlp if self.residual => self.n_layers,
+            Kind::Encoder => {
+                let most = (2 + usize::from(self.memory_width.is_some())) * index;
+                most - without(&self.block_kv_heads) - without(&self.block_d_ff)
+            }
+            Kind::Mlp if self.residual => index,
             Kind::Mlp => 0,
         }
+    }
+
+    /// Number of key and value heads of block `index`; 0 if it has no attention.
+    pub(crate) fn kv_heads_of(&self, index: usize) -> usize {
+        self.block_kv_heads.get(index).copied().unwrap_or(self.n_kv_heads)
+    }
+
+    /// Width inside the feed-forward network of block `index`; 0 if it has none.
+    pub(crate) fn d_ff_of(&self, index: usize) -> usize {
+        self.block_d_ff.get(index).copied().unwrap_or(self.d_ff)
     }
 
     /// Probability of dropping a branch of block `index`.
@@ -216,6 +239,8 @@ impl Architecture {
             latent: self.latent,
             experts: self.experts,
             dense_blocks: self.dense_blocks.clone(),
+            block_kv_heads: self.block_kv_heads.clone(),
+            block_d_ff: self.block_d_ff.clone(),
             memory_width: None,
             decoder: self.resolved_decoder()?.map(Box::new),
             shared_embedding: self.shared_embedding,

@@ -131,6 +131,24 @@ fn heads_may_have_any_width_of_their_own() {
     approx::assert_relative_eq!(resolved.attention_scale, 5f64.powf(-0.5));
 }
 
+/// The first block has attention alone, the second a feed-forward network alone, the third both.
+#[test]
+fn blocks_may_have_sizes_of_their_own() {
+    let uneven = Architecture { n_layers: 3, block_kv_heads: vec![4, 0, 1], block_d_ff: vec![0, 8, 16], ..plain() };
+    let resolved = uneven.resolved().unwrap();
+    assert_eq!([0, 1, 2, 3].map(|block| resolved.residuals_before(block)), [0, 1, 2, 4]);
+    assert_eq!(
+        [0, 1, 2].map(|block| (resolved.kv_heads_of(block), resolved.d_ff_of(block))),
+        [(4, 0), (0, 8), (1, 16)]
+    );
+    let got = message(&Architecture { block_kv_heads: vec![3, 0, 1], ..uneven.clone() });
+    assert_eq!(got, "block_kv_heads must be a divisor of n_heads = 16, got 3; nearest divisors: 2, 4");
+    let got = message(&Architecture { block_d_ff: vec![8], ..uneven.clone() });
+    assert_eq!(got, "block_d_ff must be empty or one per block, 3 values, got 1 values");
+    let got = message(&Architecture { shared_blocks: true, ..uneven });
+    assert!(got.starts_with("block_kv_heads, block_d_ff must be empty in an MLP, and with"), "{got}");
+}
+
 #[test]
 fn heads_must_divide_the_width() {
     let got = message(&Architecture { n_heads: Some(7), ..plain() });

@@ -64,14 +64,15 @@ impl StreamBuilder<'_> {
         let seq_len = self.architecture.seq_len;
         let noise = |width| Source::Gaussian(Gaussian { width, mean: 0.0, variance: 1.0, correlation: 0.0 });
         let (seq_len, source, mut body, norm) = match *stem {
-            Stem::Patches { patch_width, class_token, distillation_token, bias, norm } => {
+            Stem::Patches { patch_width, class_token, distillation_token, registers, bias, norm } => {
                 let fans = Fans::new(patch_width, width);
                 let mut body = vec![self.outer("embeddings.patches", Outer::Stem, fans, bias)];
-                let learned = [(distillation_token, "distillation_token"), (class_token, "class_token")];
-                let learned = learned.into_iter().filter(|(is_there, _)| *is_there);
+                let single = [(distillation_token, "distillation_token"), (class_token, "class_token")];
+                let single = single.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
+                let learned = (0..registers).rev().map(|number| format!("register_{number}")).chain(single);
                 let learned: Vec<Node> = learned
-                    .map(|(_, name)| {
-                        let token = self.table(name, Table::ClassToken);
+                    .map(|name| {
+                        let token = self.table(&name, Table::ClassToken);
                         Node::apply(name, Component::Prepend(Prepend { token }))
                     })
                     .collect();

@@ -212,6 +212,7 @@ fn parameters_of_other_inputs_are_the_published_ones() {
             patch_width: 768,
             class_token: true,
             distillation_token: false,
+            registers: 0,
             bias: true,
             norm: false,
         }),

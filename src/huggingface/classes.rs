@@ -135,6 +135,16 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
         // Each xIELU has two learned slopes.
         "apertus" => 2 * architecture.n_layers as u64,
         "clip_vision_model" => 2 * width,
+        // The blocks that read images: attention with norms of queries and keys, a gated
+        // feed-forward network, two norms and two gates.
+        "mllama_text_model" => {
+            let heads = architecture.n_heads.unwrap_or(1) as u64;
+            let most = |sizes: &[usize]| sizes.iter().copied().max().unwrap_or(0) as u64;
+            let (kv_heads, d_ff) = (most(&architecture.block_kv_heads), most(&architecture.block_d_ff));
+            let block =
+                2 * width * width * (heads + kv_heads) / heads + 3 * width * d_ff + 2 * width / heads + 2 * width + 2;
+            architecture.block_d_ff.iter().filter(|d_ff| **d_ff == 0).count() as u64 * block
+        }
         // Biases that are added to the scores when experts are chosen.
         "ernie4_5_moe" => architecture.experts.map_or(0, |experts| {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
@@ -202,6 +212,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Tokens => widths.labels(),
             _ => 0,
         },
+        "t5gemma" if matches!(task, Task::Sequence | Task::Tokens) => widths.labels(),
         "ijepa" | "vit_msn" if task == Task::Sequence => widths.labels(),
         "bert-generation" if task == Task::Language => widths.vocab,
         "bert-generation" | "splinter" | "deit" | "beit" | "dinov2" | "vit_mae" | "vit_msn" | "ijepa" => 0,

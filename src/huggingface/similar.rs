@@ -195,7 +195,6 @@ mod tests {
         );
         assert_eq!(named(&format!("{{{llama}}}"))[0], "llama");
         for other in [
-            r#""cross_attention_layers": [1]"#,
             r#""block_configs": [{"attention": {"no_op": true}}]"#,
             r#""patch_length": 32"#,
             r#""lm_head_bias": true"#,
@@ -208,15 +207,15 @@ mod tests {
         // BitNet has RMSNorm; Nemotron, which reads its activation, has LayerNorm.
         let bitnet = llama.replace("silu", "relu2");
         assert!(!named(&format!("{{{bitnet}}}")).contains(&"nemotron"));
-        // DINOv3 rotates queries and keys of patches, and has registers.
         let dino = format!(
             r#"{shape}, "image_size": 224, "patch_size": 16, "num_channels": 3, "layer_norm_eps": 1e-5, "qkv_bias": true,
             "layerscale_value": 1.0, "hidden_dropout_prob": 0.0"#
         );
         assert!(named(&format!("{{{dino}}}")).contains(&"dinov2"));
         for other in [r#""rope_theta": 100.0"#, r#""num_register_tokens": 4"#, r#""key_bias": false"#] {
-            assert!(named(&format!("{{{dino}, {other}}}")).is_empty(), "{other}");
+            assert_eq!(named(&format!("{{{dino}, {other}}}")), ["dinov3_vit"], "{other}");
         }
+        assert_eq!(named(&format!("{{{llama}, \"cross_attention_layers\": [1]}}")), ["mllama_text_model"]);
         // PatchTST reads series, with batch norms.
         let patches = r#"{"d_model": 128, "num_hidden_layers": 3, "num_attention_heads": 16, "ffn_dim": 512, "bias": true,
             "norm_type": "batchnorm", "pre_norm": true, "patch_length": 12, "norm_eps": 1e-5}"#;

@@ -377,6 +377,44 @@ fn blocks_of_albert_are_one() {
     assert!(error.contains("num_hidden_groups") && error.contains("got 2"), "{error}");
 }
 
+/// Blocks of Nemotron-NAS have sizes of their own, rounded as in the library.
+#[test]
+fn blocks_of_nemotron_nas_differ() {
+    let read = |second: &str| {
+        let first = r#"{"attention": {"n_heads_in_group": 4, "no_op": false}, "ffn": {"ffn_mult": 2.625}}"#;
+        let keys =
+            r#""model_type": "nemotron-nas", "num_hidden_layers": 2, "hidden_size": 8192, "num_attention_heads": 64"#;
+        import(&format!(r#"{{{keys}, "block_configs": [{first}, {second}]}}"#), &Options::default())
+    };
+    let got = read(r#"{"attention": {"no_op": true}, "ffn": {"ffn_mult": 0.5}}"#).expect("valid").architecture;
+    assert_eq!((got.block_kv_heads, got.block_d_ff), (vec![16, 0], vec![14336, 2816]));
+    let linear = r#"{"attention": {"no_op": true}, "ffn": {"replace_with_linear": true}}"#;
+    let error = read(linear).expect_err("a linear map").to_string();
+    assert!(error.contains("replace_with_linear") && error.contains("not computed"), "{error}");
+    let error = read(r#"{"ffn": {"ffn_mult": 0.5}}"#).expect_err("no group").to_string();
+    assert!(error.contains("n_heads_in_group"), "{error}");
+}
+
+/// Blocks of Mllama that read images are empty.
+#[test]
+fn blocks_of_mllama_that_read_images_are_empty() {
+    let text = r#"{"model_type": "mllama", "text_config": {"num_hidden_layers": 4, "cross_attention_layers": [1, 3]}}"#;
+    let got = imported(text).architecture;
+    assert_eq!((got.block_kv_heads, got.block_d_ff), (vec![8, 0, 8, 0], vec![14336, 0, 14336, 0]));
+}
+
+/// The halves of T5Gemma have their own sizes, and a window of the encoder is on both sides.
+#[test]
+fn halves_of_t5gemma_have_their_own_keys() {
+    let got = imported(
+        r#"{"model_type": "t5gemma", "encoder": {"num_hidden_layers": 2, "sliding_window": 8},
+            "decoder": {"num_hidden_layers": 3, "sliding_window": 8, "hidden_size": 512}}"#,
+    );
+    let decoder = got.architecture.decoder.expect("a decoder");
+    assert_eq!((got.architecture.windows, decoder.windows), (vec![16, 0], vec![8, 0, 8]));
+    assert_eq!((got.architecture.d_model, decoder.d_model, got.architecture.shared_embedding), (2304, 512, false));
+}
+
 /// Every structure that is not computed has a reason and advice, also under the key of a half.
 #[test]
 fn structures_that_are_not_computed_are_named() {

@@ -41,6 +41,10 @@ pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission
     });
     for reading in &inspection.readings {
         let (Some(part), Some(rows)) = (&reading.part, &reading.rows) else { continue };
+        // A checkpoint may have rows that the network does not have.
+        if rows.groups.iter().map(|group| group.rows).sum::<usize>() != part.shape[0] {
+            continue;
+        }
         stack.row_groups.extend(part.parameters.iter().map(|name| (name.clone(), rows.groups.clone())));
     }
     omissions(stack, inspection)

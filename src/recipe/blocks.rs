@@ -79,21 +79,30 @@ impl Block<'_> {
 
     /// The attention branch, up to the output of its heads.
     pub(crate) fn attend(&self) -> Vec<Node> {
+        if self.blocks.architecture.kv_heads_of(self.index) == 0 {
+            return Vec::new();
+        }
         self.input_norm("attention", "norm").into_iter().chain([self.heads()]).collect()
     }
 
     /// The feed-forward branch.
     pub(crate) fn feed_forward(&self) -> Vec<Node> {
+        if self.blocks.architecture.d_ff_of(self.index) == 0 {
+            return Vec::new();
+        }
         self.normalised("ffn", self.ffn())
     }
 
-    /// The branches of a block: attention, cross-attention if there is one, and the feed-forward network.
+    /// The branches of a block, as far as it has them: attention, cross-attention, and the feed-forward network.
     fn sub_layers(&self) -> Vec<SubLayer> {
-        let attention = SubLayer { name: "attention", body: self.attention() };
-        let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
+        let architecture = self.blocks.architecture;
+        let attends = architecture.kv_heads_of(self.index) > 0;
+        let attention = attends.then(|| SubLayer { name: "attention", body: self.attention() });
+        let cross = architecture.memory_width.map(|width| self.cross_attention(width));
         let cross = cross.map(|body| SubLayer { name: CROSS_ATTENTION, body });
-        let ffn = SubLayer { name: "ffn", body: self.ffn() };
-        [Some(attention), cross, Some(ffn)].into_iter().flatten().collect()
+        let has_ffn = architecture.d_ff_of(self.index) > 0;
+        let ffn = has_ffn.then(|| SubLayer { name: "ffn", body: self.ffn() });
+        [attention, cross, ffn].into_iter().flatten().collect()
     }
 
     /// The branches one after the other, each with a residual connection of its own.
@@ -157,7 +166,7 @@ impl Block<'_> {
     /// Residual connection number `place` of the block: the sum of a skip connection and the `branches`.
     fn residual(&self, place: usize, branches: Vec<Vec<Node>>) -> Op {
         let architecture = self.blocks.architecture;
-        let before = self.index * (architecture.residual_sublayers() / architecture.n_layers);
+        let before = architecture.residuals_before(self.index);
         let Residual { skip, branch, parameter } = (self.blocks.residuals)(before + place);
         let (skip, scale) = (architecture.skip_scale.unwrap_or(skip), architecture.branch_scale.unwrap_or(branch));
         let scale_parameter = if architecture.layer_scale { ScaleParameter::PerFeature } else { parameter };

@@ -129,8 +129,8 @@ fn without_order(architecture: Architecture) -> Architecture {
     };
     let positions = if architecture.stem.is_none() { added } else { Positions::None };
     let stem = architecture.stem.map(|stem| match stem {
-        Stem::Patches { patch_width, class_token: _, distillation_token: _, bias, norm } => {
-            Stem::Patches { patch_width, class_token: false, distillation_token: false, bias, norm }
+        Stem::Patches { patch_width, class_token: _, distillation_token: _, registers: _, bias, norm } => {
+            Stem::Patches { patch_width, class_token: false, distillation_token: false, registers: 0, bias, norm }
         }
         Stem::Audio { .. } => stem,
     });

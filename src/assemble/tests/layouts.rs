@@ -266,9 +266,15 @@ fn every_scheme_that_fits_builds_every_layout() {
         every: 1,
     };
     let latent = Latent { query_rank: None, kv_rank: 4, d_nope: 2, d_rope: 2, d_value: 3 };
-    let patches =
-        Stem::Patches { patch_width: 12, class_token: true, distillation_token: false, bias: true, norm: true };
-    let layouts = [
+    let patches = Stem::Patches {
+        patch_width: 12,
+        class_token: true,
+        distillation_token: false,
+        registers: 0,
+        bias: true,
+        norm: true,
+    };
+    let layouts = vec![
         Architecture { causal: true, positions: Positions::Rotary, ..small() },
         Architecture { positions: Positions::Relative, windows: vec![4, 0], ..small() },
         Architecture { experts: Some(experts), ..small() },
@@ -279,6 +285,9 @@ fn every_scheme_that_fits_builds_every_layout() {
         Architecture { norm_placement: NormPlacement::Sandwich, ..small() },
         Architecture { norm_placement: NormPlacement::Sub, skip_scale: Some(2.0), ..small() },
         Architecture { embedding_width: Some(4), embedding_scale: 2.0, ..small() },
+        Architecture { shared_blocks: true, ..small() },
+        Architecture { block_kv_heads: vec![1, 0], block_d_ff: vec![0, 8], ..small() },
+        Architecture { block_kv_heads: vec![1, 0], block_d_ff: vec![8, 0], ..small() },
         two_streams(),
     ];
     for scheme in (0..SCHEMES.len()).map(scheme) {

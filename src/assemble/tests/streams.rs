@@ -39,13 +39,32 @@ fn positions_come_behind_a_scaled_or_projected_token_embedding() {
 
 #[test]
 fn stems_embed_patches_and_frames() {
-    let patches =
-        Stem::Patches { patch_width: 12, class_token: true, distillation_token: false, bias: true, norm: false };
+    let patches = Stem::Patches {
+        patch_width: 12,
+        class_token: true,
+        distillation_token: false,
+        registers: 0,
+        bias: true,
+        norm: false,
+    };
     let stack = checked(&Architecture { stem: Some(patches), ..small() }, &TRAIN);
     assert_eq!(Shape::of(&stack), Shape { width: 8, seq_len: 16 });
     let got = &stack.streams[0];
     assert_eq!((got.seq_len, got.source.width()), (15, 12));
     assert_eq!(entrance(got).0, "patches class_token position");
+    let Stem::Patches { patch_width, .. } = patches else { unreachable!("patches") };
+    let registers = Stem::Patches {
+        patch_width,
+        class_token: true,
+        distillation_token: false,
+        registers: 2,
+        bias: true,
+        norm: false,
+    };
+    let got = checked(&Architecture { stem: Some(registers), ..small() }, &TRAIN);
+    assert_eq!(got.streams[0].seq_len, 13);
+    // The token that is prepended last is the first.
+    assert_eq!(entrance(&got.streams[0]).0, "patches register_1 register_0 class_token position");
     let audio = Architecture { stem: Some(Stem::Audio { n_mels: 5 }), positions: Positions::Sinusoidal, ..small() };
     let stack = checked(&audio, &TRAIN);
     assert_eq!(Shape::of(&stack), Shape { width: 8, seq_len: 16 });

@@ -33,6 +33,8 @@ pub(super) fn images(
             let labels = if task == Task::Sequence { widths.labels() + widths.d_model * widths.labels } else { 0 };
             mask + labels
         }
+        // The mask token.
+        "dinov3_vit" => widths.d_model,
         "beit" => {
             let pooler = if architecture.final_norm == Some(false) { norm } else { 0 };
             let labels = if task == Task::Sequence { widths.labels() } else { 0 };

@@ -1,5 +1,7 @@
 //! Encoder–decoders.
 
+use serde_json::Map;
+
 use super::super::init::{base, normal};
 use super::super::names::Axes;
 use super::super::{ImportError, Version};
@@ -68,6 +70,34 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
     let logit_scale = if head == Head::Tied && (four || !mt5) { root(d_model) } else { 1.0 };
     keys.note("logit_scale", logit_scale, "1/√d_model of a tied head");
     Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, logit_scale, ..encoder }))
+}
+
+/// T5Gemma: an encoder and a decoder of Gemma 2's blocks, each with its own keys and its own table of embeddings.
+pub(super) fn t5gemma(keys: &Keys) -> Result<Architecture, ImportError> {
+    // The vocabulary is that of each side.
+    keys.same(&["vocab_size"]);
+    let dropout = keys.rate("dropout", &["dropout_rate"], 0.0)?;
+    if dropout > 0.0 {
+        keys.warn(format!(
+            "dropout_rate = {dropout}: the library drops entries after the norm of a branch, the prediction before it"
+        ));
+    }
+    let attention_dropout = keys.rate("attention_dropout", &["attention_dropout"], 0.0)?;
+    let side = |name: &'static str| {
+        let none = Map::new();
+        let inner = keys.inside(keys.nested(name)?.unwrap_or(&none));
+        let architecture = super::gemma::gemma(&inner)?;
+        keys.absorb(name, inner);
+        Ok(Architecture { dropout, final_dropout: dropout, attention_dropout, ..architecture })
+    };
+    let (encoder, decoder) = (side("encoder")?, side("decoder")?);
+    // In the encoder, the library places the whole window before the query and once more after it.
+    let windows = encoder.windows.iter().map(|window| 2 * window).collect();
+    let head = tied(keys, true)?;
+    let std = (decoder.vocab_size as f64).powf(-0.5);
+    let init = decoder.hf_init.map(|init| InitTable { head: Some(init.projection.scaled(std)), ..init });
+    let encoder = Architecture { causal: false, windows, logit_softcap: None, ..encoder };
+    Ok(Architecture { shared_embedding: false, ..pair(encoder, Architecture { head, hf_init: init, ..decoder }) })
 }
 
 /// The layout of a descendant of BART, and its defaults.

@@ -1,4 +1,4 @@
-//! Gemma 1 to 3, GLM and GLM-4: scaled embeddings, gains of 1 + w, norms at both ends of a branch.
+//! Gemma 1 to 3 with the blocks of T5Gemma, GLM and GLM-4: scaled embeddings, gains of 1 + w, norms at both ends of a branch.
 
 use super::super::ImportError;
 use super::super::init::base;
@@ -9,11 +9,12 @@ use crate::architecture::{Architecture, NormChoice, NormPlacement, QkNorm};
 
 pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     let family = keys.family();
+    let two = matches!(family, "gemma2" | "t5gemma");
     let (sizes, kv) = if family == "gemma" {
         (Standard { layers: 28, width: 3072, heads: 16, ffn: 24576, vocab: 256_000, positions: 8192 }, 16)
     } else {
-        let positions = if family == "gemma2" { 8192 } else { 131_072 };
-        let vocab = if family == "gemma2" { 256_000 } else { 262_208 };
+        let positions = if two { 8192 } else { 131_072 };
+        let vocab = if two { 256_000 } else { 262_208 };
         (Standard { layers: 26, width: 2304, heads: 8, ffn: 9216, vocab, positions }, 4)
     };
     let mut architecture = Architecture {
@@ -45,11 +46,11 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
             return Err(ImportError::value("query_pre_attn_scalar", "a positive number", &scalar.into(), ""));
         }
         architecture.attention_scale = Some(scalar.powf(-0.5));
-        let caps = if family == "gemma2" { [Some(50.0), Some(30.0)] } else { [None; 2] };
+        let caps = if two { [Some(50.0), Some(30.0)] } else { [None; 2] };
         architecture.attention_softcap = cap(keys, "attention_softcap", "attn_logit_softcapping", caps[0])?;
         architecture.logit_softcap = cap(keys, "logit_softcap", "final_logit_softcapping", caps[1])?;
         let window = keys.size("window", &["sliding_window"], 4096)?;
-        let pattern = if family == "gemma2" {
+        let pattern = if two {
             2
         } else {
             keys.size("window pattern", &["sliding_window_pattern", "_sliding_window_pattern"], 6)?

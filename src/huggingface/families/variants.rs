@@ -112,3 +112,86 @@ pub(super) fn nanochat(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.hf_init = architecture.hf_init.map(|init| InitTable { attention_output: normal(std), ..init });
     Ok(architecture)
 }
+
+/// Nemotron-NAS (DeciLM): Llama whose blocks differ in the number of key and value heads and in the width of the
+/// feed-forward network. Some blocks have only one of the two branches, or none.
+pub(super) fn nemotron_nas(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
+    biases(keys, &mut architecture)?;
+    let Some(all) = keys.raw("block_configs") else { return Ok(architecture) };
+    let Some(blocks) = all.as_array().filter(|blocks| blocks.len() == architecture.n_layers) else {
+        let expected = format!("one object for each of {} layers", architecture.n_layers);
+        return Err(ImportError::value("block_configs", &expected, all, ""));
+    };
+    let (width, heads) = (architecture.d_model, architecture.n_heads.unwrap_or(1));
+    for block in blocks {
+        let kv_heads = branch(block, "attention")?.map(|attention| {
+            let group = attention["n_heads_in_group"].as_u64().filter(|group| *group > 0);
+            group.map(|group| heads / group as usize).filter(|kv_heads| *kv_heads > 0)
+        });
+        let d_ff = branch(block, "ffn")?.map(|ffn| match ffn["intermediate_size"].as_u64() {
+            Some(size) => Some(size as usize),
+            None => ffn["ffn_mult"].as_f64().map(|mult| multiplied(width, mult)),
+        });
+        let (Some(kv_heads), Some(d_ff)) = (kv_heads.unwrap_or(Some(0)), d_ff.unwrap_or(Some(0))) else {
+            let expected = "n_heads_in_group of the attention, and ffn_mult or intermediate_size of the ffn";
+            return Err(ImportError::value("block_configs", expected, block, ""));
+        };
+        architecture.block_kv_heads.push(kv_heads);
+        architecture.block_d_ff.push(d_ff);
+    }
+    let without = architecture.block_kv_heads.iter().filter(|kv_heads| **kv_heads == 0).count();
+    keys.note("blocks without attention", without, "block_configs");
+    Ok(architecture)
+}
+
+/// Returns the object of a branch of a block; `None` if the block does not have this branch. Branches with keys for
+/// structures that are not computed are refused.
+fn branch<'a>(block: &'a Value, name: &'static str) -> Result<Option<&'a Value>, ImportError> {
+    let branch = &block[name];
+    let others = ["replace_with_linear", "sparsify", "num_sink_tokens", "window_length"];
+    match others.into_iter().find(|key| !matches!(branch[key], Value::Null | Value::Bool(false))) {
+        Some(key) => {
+            let expected = "null or false: linear maps in place of a branch, sparse weights, sinks and windows of \
+                            single blocks are not computed";
+            Err(ImportError::value(key, expected, &branch[key], ""))
+        }
+        None => Ok((branch["no_op"] != true).then_some(branch)),
+    }
+}
+
+/// Returns the width of a gated feed-forward network with a multiplier: two thirds of the product, rounded up to a
+/// multiple of 256.
+fn multiplied(width: usize, multiplier: f64) -> usize {
+    ((2.0 * multiplier * width as f64 / 3.0).clamp(1.0, 1e6) as usize).next_multiple_of(256)
+}
+
+/// The text part of Mllama (Llama 3.2 Vision): Llama, and blocks that read an image. Without an image the library skips
+/// these blocks; with one they add zero, because their gates start at zero. In both cases they are empty here.
+pub(super) fn mllama(keys: &Keys) -> Result<Architecture, ImportError> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        eps: 1e-5,
+        rotation: Rotation::new(1.0, 5e5),
+        ..Defaults::new(40, 4096, 32, 14336, 128_256, 131_072)
+    };
+    let mut architecture = defaults.read(keys)?;
+    architecture.attention_dropout = keys.rate("attention_dropout", &["dropout"], 0.0)?;
+    let skipped = match keys.raw("cross_attention_layers") {
+        None => vec![3, 8, 13, 18, 23, 28, 33, 38],
+        Some(value) => {
+            let layers = value.as_array().map(|layers| layers.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>());
+            layers
+                .flatten()
+                .ok_or_else(|| ImportError::value("cross_attention_layers", "indices of layers", value, ""))?
+        }
+    };
+    let sizes = |size: Option<usize>| {
+        let size = size.unwrap_or(1);
+        (0..architecture.n_layers).map(|layer| if skipped.contains(&(layer as u64)) { 0 } else { size }).collect()
+    };
+    let (block_kv_heads, block_d_ff) =
+        (sizes(architecture.n_kv_heads.or(architecture.n_heads)), sizes(architecture.d_ff));
+    keys.note("empty blocks, which read images", skipped.len(), "cross_attention_layers");
+    Ok(Architecture { block_kv_heads, block_d_ff, ..architecture })
+}

@@ -91,6 +91,48 @@ pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
+/// DINOv3: DINOv2 with registers, and with rotations in place of learned positions.
+pub(super) fn dinov3(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 384, heads: 6, ffn: 1536, vocab: 1, positions: 512 };
+    let (patches, patch_width) = patches(keys, 16)?;
+    let registers = keys.count("registers", &["num_register_tokens"], 0)?;
+    let gated = keys.flag("gated", &["use_gated_mlp"], false)?;
+    let biases = [("query_bias", true), ("key_bias", false), ("value_bias", true)];
+    let [query, key, value] = biases.map(|(name, default)| keys.flag(name, &[name], default));
+    let (query, key, value) = (query?, key?, value?);
+    if key || query != value {
+        let got = serde_json::json!({ "query_bias": query, "key_bias": key, "value_bias": value });
+        let expected = "biases of queries and values, or none, and no biases of keys";
+        return Err(ImportError::value("key_bias", expected, &got, ""));
+    }
+    let theta = keys.number("rotary_base", &["rope_theta"], 100.0)?;
+    keys.warn(format!(
+        "rope_theta = {theta}: queries and keys of patches are rotated by row and column; the prediction leaves this out, \
+         which changes attention only as far as patches are correlated"
+    ));
+    // Keys of other encoders of images, and of the augmentation of places in training.
+    keys.same(&["hidden_dropout_prob", "attention_probs_dropout_prob", "qkv_bias", "pos_embed_rescale"]);
+    keys.same(&["apply_layernorm"]);
+    let stem =
+        Stem::Patches { patch_width, class_token: true, distillation_token: false, registers, bias: true, norm: false };
+    Ok(Architecture {
+        seq_len: 1 + registers + patches,
+        activation: activation(keys, &["hidden_act"], "gelu", gated)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-5)?,
+        qkv_biases: Some(value),
+        attention_output_bias: Some(keys.flag("attention_output_bias", &["proj_bias"], true)?),
+        ffn_biases: Some(keys.flag("ffn_biases", &["mlp_bias"], true)?),
+        positions: Positions::None,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        drop_path: keys.rate("drop_path", &["drop_path_rate"], 0.0)?,
+        branch_scale: Some(keys.number("branch_scale", &["layerscale_value"], 1.0)?),
+        layer_scale: true,
+        stem: Some(stem),
+        hf_init: Some(base(keys, 0.02)?),
+        ..sizes.read(keys)?
+    })
+}
+
 /// Reads the properties that ViT and its descendants share, with the given defaults.
 fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn, vocab: 1, positions: 512 };
@@ -102,7 +144,14 @@ fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Arch
         qkv_biases: Some(keys.flag("qkv_biases", &["qkv_bias"], true)?),
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
-        stem: Some(Stem::Patches { patch_width, class_token, distillation_token, bias: true, norm: false }),
+        stem: Some(Stem::Patches {
+            patch_width,
+            class_token,
+            distillation_token,
+            registers: 0,
+            bias: true,
+            norm: false,
+        }),
         hf_init: Some(base(keys, 0.02)?),
         ..Architecture {
             seq_len: patches + usize::from(class_token) + usize::from(distillation_token),
@@ -121,7 +170,14 @@ pub(super) fn clip_text(keys: &Keys) -> Result<Architecture, ImportError> {
 pub(super) fn clip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 1, positions: 512 };
     let (patches, patch_width) = patches(keys, 32)?;
-    let stem = Stem::Patches { patch_width, class_token: true, distillation_token: false, bias: false, norm: true };
+    let stem = Stem::Patches {
+        patch_width,
+        class_token: true,
+        distillation_token: false,
+        registers: 0,
+        bias: false,
+        norm: true,
+    };
     Ok(Architecture { seq_len: patches + 1, stem: Some(stem), final_norm: Some(false), ..clip(keys, sizes)? })
 }
 
@@ -141,7 +197,14 @@ pub(super) fn siglip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
         patches(keys, 16)?
     };
     let plain = siglip(keys, sizes)?;
-    let stem = Stem::Patches { patch_width, class_token: false, distillation_token: false, bias: true, norm: false };
+    let stem = Stem::Patches {
+        patch_width,
+        class_token: false,
+        distillation_token: false,
+        registers: 0,
+        bias: true,
+        norm: false,
+    };
     let init = InitTable {
         stem: lecun(keys.options.version, patch_width),
         ..plain.hf_init.unwrap_or_else(|| InitTable::everywhere(Init::Zero))

@@ -1,6 +1,6 @@
 //! Encoder–decoders.
 
-use super::{Module, Modules, frames, norm, positions, rows, table, unbiased};
+use super::{Module, Modules, centred_norm, frames, norm, positions, rows, table, unbiased};
 use crate::architecture::Architecture;
 
 /// The table of embeddings has three names.
@@ -45,6 +45,42 @@ pub(in crate::huggingface) const T5: Modules = &[&[
     rows("decoder.block.*.layer.2.DenseReluDense.wo", &["decoder.blocks.*.ffn.out"]),
     norm("decoder.block.*.layer.2.layer_norm", &["decoder.blocks.*.ffn.norm"]),
     norm("decoder.final_layer_norm", &["decoder.final_norm"]),
+]];
+
+/// The norms store the gain minus 1.
+pub(in crate::huggingface) const T5GEMMA: Modules = &[&[
+    table("encoder.embed_tokens", "encoder.embeddings.token"),
+    rows("encoder.layers.*.self_attn.q_proj", &["encoder.blocks.*.attention.heads.query"]),
+    rows("encoder.layers.*.self_attn.k_proj", &["encoder.blocks.*.attention.heads.key"]),
+    rows("encoder.layers.*.self_attn.v_proj", &["encoder.blocks.*.attention.heads.value"]),
+    rows("encoder.layers.*.self_attn.o_proj", &["encoder.blocks.*.attention.output"]),
+    centred_norm("encoder.layers.*.pre_self_attn_layernorm", &["encoder.blocks.*.attention.norm"]),
+    centred_norm("encoder.layers.*.post_self_attn_layernorm", &["encoder.blocks.*.attention.output_norm"]),
+    rows("encoder.layers.*.mlp.gate_proj", &["encoder.blocks.*.ffn.gated.gate"]),
+    rows("encoder.layers.*.mlp.up_proj", &["encoder.blocks.*.ffn.gated.up"]),
+    rows("encoder.layers.*.mlp.down_proj", &["encoder.blocks.*.ffn.out"]),
+    centred_norm("encoder.layers.*.pre_feedforward_layernorm", &["encoder.blocks.*.ffn.norm"]),
+    centred_norm("encoder.layers.*.post_feedforward_layernorm", &["encoder.blocks.*.ffn.output_norm"]),
+    centred_norm("encoder.norm", &["encoder.final_norm"]),
+    table("decoder.embed_tokens", "decoder.embeddings.token"),
+    rows("decoder.layers.*.self_attn.q_proj", &["decoder.blocks.*.attention.heads.query"]),
+    rows("decoder.layers.*.self_attn.k_proj", &["decoder.blocks.*.attention.heads.key"]),
+    rows("decoder.layers.*.self_attn.v_proj", &["decoder.blocks.*.attention.heads.value"]),
+    rows("decoder.layers.*.self_attn.o_proj", &["decoder.blocks.*.attention.output"]),
+    centred_norm("decoder.layers.*.pre_self_attn_layernorm", &["decoder.blocks.*.attention.norm"]),
+    centred_norm("decoder.layers.*.post_self_attn_layernorm", &["decoder.blocks.*.attention.output_norm"]),
+    rows("decoder.layers.*.cross_attn.q_proj", &["decoder.blocks.*.cross_attention.heads.query"]),
+    rows("decoder.layers.*.cross_attn.k_proj", &["decoder.blocks.*.cross_attention.heads.key"]),
+    rows("decoder.layers.*.cross_attn.v_proj", &["decoder.blocks.*.cross_attention.heads.value"]),
+    rows("decoder.layers.*.cross_attn.o_proj", &["decoder.blocks.*.cross_attention.output"]),
+    centred_norm("decoder.layers.*.pre_cross_attn_layernorm", &["decoder.blocks.*.cross_attention.norm"]),
+    centred_norm("decoder.layers.*.post_cross_attn_layernorm", &["decoder.blocks.*.cross_attention.output_norm"]),
+    rows("decoder.layers.*.mlp.gate_proj", &["decoder.blocks.*.ffn.gated.gate"]),
+    rows("decoder.layers.*.mlp.up_proj", &["decoder.blocks.*.ffn.gated.up"]),
+    rows("decoder.layers.*.mlp.down_proj", &["decoder.blocks.*.ffn.out"]),
+    centred_norm("decoder.layers.*.pre_feedforward_layernorm", &["decoder.blocks.*.ffn.norm"]),
+    centred_norm("decoder.layers.*.post_feedforward_layernorm", &["decoder.blocks.*.ffn.output_norm"]),
+    centred_norm("decoder.norm", &["decoder.final_norm"]),
 ]];
 
 /// Modules that BART and Whisper share, without key projections.

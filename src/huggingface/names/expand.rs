@@ -148,6 +148,18 @@ impl Expansion<'_> {
             Holds::Positions(ours, offset) => {
                 table(ours, &|found| vec![self.names.axes.positions.unwrap_or(found.shape[0]) + offset, found.shape[1]])
             }
+            Holds::Padded(ours, rows) => table(ours, &|found| vec![found.shape[0] + rows, found.shape[1]]),
+            Holds::Tokens(ours) => {
+                let named = |number: usize| self.find(&format!("{ours}{number}"), block);
+                let found: Vec<&Parameter> = (0..).map_while(named).collect();
+                let parts: Vec<Part> = found.iter().map(|found| part(found, None, Gain::Whole)).collect();
+                parts.first().map(|first| Held {
+                    shape: vec![1, parts.len(), first.shape[1]],
+                    axis: 1,
+                    parts: parts.clone(),
+                    ..whole(&name, module.name, first.clone())
+                })
+            }
             Holds::LayerScale(site) => self
                 .find(&format!("{site}.scale"), block)
                 .filter(|_| self.names.layer_scale)

@@ -54,6 +54,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "modernbert" => ("model.", MODERNBERT, "decoder"),
         "t5" | "mt5" | "umt5" => ("", DECODER, "lm_head"),
         "bart" | "mbart" | "plbart" | "m2m_100" | "pegasus" | "blenderbot" | "marian" => ("model.", DECODER, "lm_head"),
+        "t5gemma" => ("model.", T5GEMMA, "lm_head.out_proj"),
         "whisper" => ("model.", WHISPER, "proj_out"),
         "internlm2" => ("model.", INTERNLM2, "output"),
         _ => ("model.", LM_HEAD, "lm_head"),
@@ -68,6 +69,8 @@ const NEOX: &[Module] = &[rows("lm_head", &["head"]), rows("embed_out", &["head"
 const INTERNLM2: &[Module] = &[rows("output", &["head"])];
 
 const DECODER: &[Module] = &[rows("lm_head", &["decoder.head"])];
+
+const T5GEMMA: &[Module] = &[rows("lm_head.out_proj", &["decoder.head"])];
 
 const WHISPER: &[Module] = &[rows("proj_out", &["decoder.head"])];
 

@@ -1,6 +1,6 @@
 //! Decoders with rotary positions: Llama and its descendants.
 
-use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, heads, norm, rows, table};
+use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, heads, norm, padded, rows, table};
 
 pub(super) const STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), norm("norm", &["final_norm"])];
 
@@ -37,6 +37,10 @@ const PLAIN: &[Module] =
     &[rows("layers.*.mlp.up_proj", &["blocks.*.ffn.in"]), rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"])];
 
 pub(in crate::huggingface) const LLAMA: Modules = &[STREAM, PRE_NORMS, ATTENTION, QK_NORMS, GATED];
+
+/// Mllama's text part, without the blocks that read images. Its table of embeddings has rows for ids of images.
+pub(in crate::huggingface) const MLLAMA: Modules =
+    &[&[padded("embed_tokens", "embeddings.token", 8), norm("norm", &["final_norm"])], PRE_NORMS, ATTENTION, GATED];
 
 /// OLMo's LayerNorms have no parameters.
 pub(in crate::huggingface) const OLMO: Modules = &[&[table("embed_tokens", "embeddings.token")], ATTENTION, GATED];

@@ -34,17 +34,17 @@ pub(super) use bert::{
     ALBERT, BERT, DISTILBERT, ESM, GTE, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
 };
 pub(super) use deepseek::deepseek;
-pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, WHISPER, marian};
+pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, T5GEMMA, WHISPER, marian};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM, GLM4};
 pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPENAI_GPT, OPT};
 pub(super) use head::HeadNames;
 pub(super) use llama::{
-    APERTUS, BAICHUAN, INTERNLM2, LLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
+    APERTUS, BAICHUAN, INTERNLM2, LLAMA, MLLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
 pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
-pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2};
+pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2, dinov3};
 
 use sigprop_stack::{Init, LearningRates};
 
@@ -71,6 +71,10 @@ enum Holds {
     Table(&'static str),
     /// The `weight` of the module is a table of positions, with this many unused rows before the first position.
     Positions(&'static str, usize),
+    /// The `weight` of the module is a table with this many unused rows at its end.
+    Padded(&'static str, usize),
+    /// The module itself is learned tokens, [1, tokens, width], whose names in the network are this one and a number.
+    Tokens(&'static str),
     /// The module itself is a table with this many axes; it has no `weight`.
     Bare(&'static str, usize),
     /// The module itself is the factor per feature on the branch of this site; it has no `weight`.
@@ -121,6 +125,14 @@ const fn table(name: &'static str, ours: &'static str) -> Module {
 
 const fn positions(name: &'static str, ours: &'static str, offset: usize) -> Module {
     Module { name, holds: Holds::Positions(ours, offset) }
+}
+
+const fn padded(name: &'static str, ours: &'static str, rows: usize) -> Module {
+    Module { name, holds: Holds::Padded(ours, rows) }
+}
+
+const fn tokens(name: &'static str, ours: &'static str) -> Module {
+    Module { name, holds: Holds::Tokens(ours) }
 }
 
 const fn bare(name: &'static str, ours: &'static str, axes: usize) -> Module {

@@ -1,6 +1,8 @@
 //! Encoders of images, and CLIP's text tower.
 
-use super::{Module, Modules, bare, layer_scale, norm, patches, positions, relative_positions, rows, table, unbiased};
+use super::{
+    Module, Modules, bare, layer_scale, norm, patches, positions, relative_positions, rows, table, tokens, unbiased,
+};
 use crate::architecture::Architecture;
 
 pub(in crate::huggingface) const VIT: Modules = &[
@@ -108,6 +110,59 @@ const DINOV2_LIVE: &[Module] = &[
     rows("encoder.layer.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
     rows("encoder.layer.*.attention.o_proj", &["blocks.*.attention.output"]),
+];
+
+/// Returns the modules of DINOv3. Its keys have no biases.
+pub(in crate::huggingface) fn dinov3(architecture: &Architecture) -> Modules {
+    const PLAIN: Modules = &[DINOV3_STORED, DINOV3_PLAIN_STORED, DINOV3_LIVE, DINOV3_PLAIN_LIVE];
+    const GATED: Modules = &[DINOV3_STORED, DINOV3_GATED_STORED, DINOV3_LIVE, DINOV3_GATED_LIVE];
+    if architecture.activation.is_gated() { GATED } else { PLAIN }
+}
+
+const DINOV3_STORED: &[Module] = &[
+    bare("embeddings.cls_token", "embeddings.class_token", 3),
+    tokens("embeddings.register_tokens", "embeddings.register_"),
+    patches("embeddings.patch_embeddings", &["embeddings.patches"]),
+    norm("layer.*.norm1", &["blocks.*.attention.norm"]),
+    rows("layer.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
+    unbiased("layer.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("layer.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("layer.*.attention.o_proj", &["blocks.*.attention.output"]),
+    layer_scale("layer.*.layer_scale1.lambda1", "blocks.*.attention"),
+    norm("layer.*.norm2", &["blocks.*.ffn.norm"]),
+    layer_scale("layer.*.layer_scale2.lambda1", "blocks.*.ffn"),
+    norm("norm", &["final_norm"]),
+];
+
+const DINOV3_PLAIN_STORED: &[Module] =
+    &[rows("layer.*.mlp.up_proj", &["blocks.*.ffn.in"]), rows("layer.*.mlp.down_proj", &["blocks.*.ffn.out"])];
+
+const DINOV3_GATED_STORED: &[Module] = &[
+    rows("layer.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
+    rows("layer.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
+    rows("layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+];
+
+const DINOV3_LIVE: &[Module] = &[
+    norm("model.layer.*.norm1", &["blocks.*.attention.norm"]),
+    rows("model.layer.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
+    unbiased("model.layer.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("model.layer.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("model.layer.*.attention.o_proj", &["blocks.*.attention.output"]),
+    layer_scale("model.layer.*.layer_scale1.lambda1", "blocks.*.attention"),
+    norm("model.layer.*.norm2", &["blocks.*.ffn.norm"]),
+    layer_scale("model.layer.*.layer_scale2.lambda1", "blocks.*.ffn"),
+];
+
+const DINOV3_PLAIN_LIVE: &[Module] = &[
+    rows("model.layer.*.mlp.up_proj", &["blocks.*.ffn.in"]),
+    rows("model.layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+];
+
+const DINOV3_GATED_LIVE: &[Module] = &[
+    rows("model.layer.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
+    rows("model.layer.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
+    rows("model.layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
 ];
 
 const LAYERS: &[Module] = &[

@@ -55,7 +55,7 @@ impl Block<'_> {
         let by_layer = if architecture.attention_scale_by_layer { 1.0 / (self.index + 1) as f64 } else { 1.0 };
         Attention {
             n_heads: architecture.n_heads,
-            n_kv_heads: architecture.n_kv_heads,
+            n_kv_heads: architecture.kv_heads_of(self.index),
             d_head: architecture.d_head,
             d_value: architecture.d_value,
             scale: architecture.attention_scale * by_layer,
@@ -89,7 +89,7 @@ impl Block<'_> {
         let linear = |name: &str, role, fan_in, fan_out| {
             self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), architecture.qkv_biases)
         };
-        let (query_heads, heads) = (architecture.n_heads, architecture.n_kv_heads);
+        let (query_heads, heads) = (architecture.n_heads, architecture.kv_heads_of(self.index));
         let query = linear("query", Role::Query, architecture.d_model, query_heads * architecture.d_head);
         let key = linear("key", Role::Key, kv_width, heads * architecture.d_head);
         let value = linear("value", Role::Value, kv_width, heads * architecture.d_value);

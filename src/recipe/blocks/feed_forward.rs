@@ -12,7 +12,7 @@ impl Block<'_> {
         let architecture = self.blocks.architecture;
         let mut body = match architecture.experts_of(self.index) {
             Some(experts) => vec![self.mixture("ffn.experts", experts)],
-            None => self.perceptron("ffn", architecture.d_ff, Role::FfnOut),
+            None => self.perceptron("ffn", architecture.d_ff_of(self.index), Role::FfnOut),
         };
         body.extend(self.dropout("dropout", architecture.dropout));
         body.extend(self.output_norm());
