@@ -136,6 +136,10 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
         // Each xIELU has two learned slopes.
         "apertus" => 2 * architecture.n_layers as u64,
         "clip_vision_model" => 2 * width,
+        // Learned factors on the input of the router, one per feature, and on the outputs of experts, one per expert.
+        "gemma4_text" => {
+            architecture.experts.map_or(0, |experts| architecture.n_layers as u64 * (width + experts.n_experts as u64))
+        }
         // Biases that are added to the scores when experts are chosen.
         "ernie4_5_moe" => architecture.experts.map_or(0, |experts| {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);

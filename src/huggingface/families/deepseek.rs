@@ -1,6 +1,6 @@
 //! DeepSeek-V2, V3 and V3.2, Kimi K2, which is V3, and GLM-5: latent attention, mixtures with shared experts.
 
-use sigprop_stack::Weighting;
+use sigprop_stack::{Multiplied, Weighting};
 
 use super::super::ImportError;
 use super::super::init::base;
@@ -56,6 +56,9 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
             shared_d_ff: shared * d_ff,
             shared_gate: false,
             weighting: if three { Weighting::Sigmoid } else { Weighting::Softmax },
+            weights_multiply: Multiplied::Outputs,
+            router_scale: 1.0,
+            own_norms: false,
             normalised: keys.flag("normalised experts", &["norm_topk_prob"], three)?,
             scale: keys.number("scale of experts", &["routed_scaling_factor"], if three { 2.5 } else { 1.0 })?,
             first_dense: keys.count("first dense blocks", &["first_k_dense_replace"], if three { 3 } else { 0 })?,

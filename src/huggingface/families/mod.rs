@@ -6,6 +6,7 @@ mod encoder_decoder;
 mod gemma;
 mod gpt;
 mod llama;
+mod llama4;
 mod mixture;
 mod parallel;
 mod variants;
@@ -54,6 +55,7 @@ pub(super) const FAMILIES: &[Family] = &[
         read: llama::llama,
         names: |_| names::LLAMA,
     },
+    Family { model_types: &["llama4_text"], read: llama4::llama4, names: |_| names::LLAMA4 },
     Family { model_types: &["mixtral"], read: mixture::mixtral, names: |_| names::MIXTRAL },
     Family { model_types: &["qwen2_moe", "qwen3_moe"], read: mixture::qwen, names: |_| names::QWEN_MOE },
     Family { model_types: &["qwen3_vl_moe_text"], read: mixture::qwen, names: |_| names::QWEN3_VL_MOE },
@@ -78,6 +80,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
+    Family { model_types: &["gemma4_text"], read: gemma::gemma4, names: |_| names::GEMMA4 },
     Family { model_types: &["glm"], read: gemma::glm, names: |_| names::GLM },
     Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
     Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
