@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
-pub use parts::{Experts, InitTable, Latent, Stem, TensorInit};
+pub use parts::{Experts, GlobalHeads, InitTable, Latent, Stem, TensorInit};
 pub use resolved::Resolved;
 pub use words::{
     Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, NormChoice, NormPlacement, Parallel, Positions,
@@ -98,6 +98,8 @@ pub struct Architecture {
     pub n_kv_heads: Option<usize>,
     /// Width of a head of queries, keys and values; by default `d_model` / `n_heads`.
     pub d_head: Option<usize>,
+    /// Other heads in blocks without a window.
+    pub global_heads: Option<GlobalHeads>,
     /// Causal mask: a token attends to itself and to earlier tokens only.
     pub causal: bool,
     /// Number of tokens that a query attends to, itself included, one number per block: the last tokens under a causal
@@ -254,6 +256,7 @@ impl Default for Architecture {
             n_heads: None,
             n_kv_heads: None,
             d_head: None,
+            global_heads: None,
             causal: false,
             windows: Vec::new(),
             attention_scale: None,

@@ -104,7 +104,7 @@ FAMILIES = {
 
 # What belongs to a base model and not to the network: poolers, a norm of the class token, fixed sinusoids.
 BESIDE = re.compile(r"pooler|post_layernorm|coder\.embed_positions|e_score_correction_bias|mask_token|final_logits_bias|"
-                    r"indexer\.|act_fn\.|"
+                    r"indexer\.|act_fn\.|router\.(scale|per_expert_scale)$|layer_scalar$|"
                     r"^head\.(probe|attention|layernorm|mlp|weight|bias)|contact_head|inv_freq")
 # Text parts of models of texts and images are built without the head of the whole.
 HEADLESS = re.compile(rf"{BESIDE.pattern}|^lm_head\.")

@@ -222,6 +222,17 @@ def test_mixtures() -> None:
     assert kinds == [(4, 3, "softmax", True), (1, 1, "sigmoid", False)] * 3
 
 
+def test_weights_of_inputs() -> None:
+    """Llama 4's experts, and the shared expert next to them."""
+    config = transformers.Llama4TextConfig(
+        **HEADS, **NONE, num_key_value_heads=2, head_dim=16, intermediate_size_mlp=64, num_local_experts=4, initializer_range=0.1,
+    )
+    found = sigprop.torch.trace(transformers.Llama4TextModel(config).eval(), **inputs("mixtral"))
+    mixtures = list(parts(found.stack, "mixture"))
+    sizes = {"n_experts": 4, "top_k": 1, "weighting": "sigmoid", "weights_multiply": "inputs", "normalised": False, "scale": 1.0}
+    assert len(mixtures) == config.num_hidden_layers and all(sizes.items() <= mixture.items() for mixture in mixtures)
+
+
 def test_other_mixtures_are_refused() -> None:
     """Experts in groups."""
     config = transformers.Glm4MoeConfig(

@@ -39,6 +39,8 @@ impl Architecture {
             ("n_heads", self.n_heads),
             ("n_kv_heads", self.n_kv_heads),
             ("d_head", self.d_head),
+            ("global_heads.n_kv_heads", self.global_heads.map(|heads| heads.n_kv_heads)),
+            ("global_heads.d_head", self.global_heads.map(|heads| heads.d_head)),
             ("d_ff", self.d_ff),
             ("seq_len", self.seq_len.into()),
             ("vocab_size", self.vocab_size.into()),
@@ -187,8 +189,13 @@ impl Architecture {
         let n_heads = self.heads();
         let n_kv_heads = self.n_kv_heads.unwrap_or(n_heads);
         divides("n_kv_heads", "n_heads", n_kv_heads, n_heads)?;
+        if let Some(global) = self.global_heads {
+            divides("global_heads.n_kv_heads", "n_heads", global.n_kv_heads, n_heads)?;
+            size("n_heads · global_heads.d_head", n_heads * global.d_head, MAX_SIZE)?;
+        }
         if self.latent.is_some() {
             first([
+                ("global_heads", self.global_heads.is_some(), "absent with latent", "some"),
                 ("d_head", self.d_head.is_some(), "absent with latent, which has widths of its own", "a number"),
                 ("qk_norm", self.qk_norm != QkNorm::None, "none with latent", self.qk_norm.name()),
                 ("n_kv_heads", n_kv_heads != n_heads, "n_heads with latent", "another number"),
@@ -219,13 +226,15 @@ impl Architecture {
     }
 
     fn check_positions(&self) -> Result<(), ArchitectureError> {
-        let width = self.rotated_width();
-        if let Some(dim) = self.rotary_dim.filter(|dim| *dim > width || !dim.is_multiple_of(2)) {
-            return Err(value("rotary_dim", format!("even and at most {width}"), dim.to_string(), ""));
+        let in_window = self.rotated_width();
+        let width = self.global_heads.map_or(in_window, |heads| heads.d_head);
+        let narrowest = if self.rotary_window_frequencies.is_some() { width } else { width.min(in_window) };
+        if let Some(dim) = self.rotary_dim.filter(|dim| *dim > narrowest || !dim.is_multiple_of(2)) {
+            return Err(value("rotary_dim", format!("even and at most {narrowest}"), dim.to_string(), ""));
         }
-        for (field, frequencies) in [
-            ("rotary_frequencies", &self.rotary_frequencies),
-            ("rotary_window_frequencies", &self.rotary_window_frequencies),
+        for (field, frequencies, width) in [
+            ("rotary_frequencies", &self.rotary_frequencies, width),
+            ("rotary_window_frequencies", &self.rotary_window_frequencies, in_window),
         ] {
             let frequencies = frequencies.as_deref().unwrap_or_default();
             if 2 * frequencies.len() > width {
@@ -257,6 +266,11 @@ impl Architecture {
             size("experts.shared_d_ff", experts.shared_d_ff, MAX_SIZE)?;
         }
         number("experts.scale", experts.scale, FINITE, "finite")?;
+        number("experts.router_scale", experts.router_scale, POSITIVE, "finite and positive")?;
+        if experts.own_norms && (experts.shared_d_ff == 0 || self.norm_placement != NormPlacement::Sandwich) {
+            let expected = "false unless there are shared experts and norm_placement is sandwich";
+            return Err(value("experts.own_norms", expected, "true", ""));
+        }
         if experts.shared_gate && experts.shared_d_ff == 0 {
             return Err(value("experts.shared_gate", "false without shared experts", "true", ""));
         }

@@ -105,7 +105,9 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "qkv_biases",
         "attention_output_bias",
     ];
-    keys.map(|key| (key, mlp, ENCODER)).into()
+    let everywhere = !side.windows.is_empty() && side.windows.iter().all(|&window| window > 0);
+    let global = [("global_heads", mlp, ENCODER), ("global_heads", everywhere, "a block without a window")];
+    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(global).collect()
 }
 
 fn positions(side: &Architecture) -> Vec<Rule> {

@@ -1,7 +1,7 @@
 //! Parts of an architecture that few networks have.
 
 use serde::{Deserialize, Serialize};
-use sigprop_stack::{Init, Weighting};
+use sigprop_stack::{Init, Multiplied, Weighting};
 
 /// Multi-head latent attention: queries, keys and values come from normalised low-rank latents. A head of queries and
 /// keys has a part without position (`d_nope`) and a rotated part (`d_rope`), whose key is common to all heads.
@@ -20,6 +20,18 @@ pub struct Latent {
     pub d_value: usize,
 }
 
+/// Heads of blocks whose queries attend to all tokens, if they differ from the heads of blocks with a window (Gemma 4).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GlobalHeads {
+    /// Number of key and value heads.
+    pub n_kv_heads: usize,
+    /// Width of a head.
+    pub d_head: usize,
+    /// True if one map computes keys and values.
+    pub shared_values: bool,
+}
+
 /// Mixture of experts in place of the feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,8 +48,17 @@ pub struct Experts {
     pub shared_gate: bool,
     /// Map from router scores to weights of experts.
     pub weighting: Weighting,
+    /// Place where weights act.
+    #[serde(default)]
+    pub weights_multiply: Multiplied,
     /// True if the weights of the chosen experts are divided by their sum.
     pub normalised: bool,
+    /// Factor on the scores of the router.
+    #[serde(default = "one")]
+    pub router_scale: f64,
+    /// Norms around the chosen experts and around the shared experts, in place of one norm before both (Gemma 4).
+    #[serde(default)]
+    pub own_norms: bool,
     /// Factor on the weighted sum of the chosen experts.
     pub scale: f64,
     /// Number of blocks at the beginning that have a plain feed-forward network.
@@ -145,6 +166,10 @@ impl TensorInit {
 
 fn zero() -> Init {
     Init::Zero
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 impl InitTable {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
-    Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, Head, InitTable, Kind,
-    Latent, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, GlobalHeads, Head,
+    InitTable, Kind, Latent, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -24,6 +24,7 @@ pub struct Resolved {
     pub d_head: usize,
     /// Width of a head of values.
     pub d_value: usize,
+    pub global_heads: Option<GlobalHeads>,
     pub d_ff: usize,
     pub seq_len: usize,
     pub vocab_size: usize,
@@ -181,6 +182,7 @@ impl Architecture {
             n_kv_heads: self.n_kv_heads.unwrap_or(n_heads),
             d_head,
             d_value,
+            global_heads: self.global_heads,
             d_ff: self.d_ff.unwrap_or(match self.kind {
                 Kind::Encoder => 4 * self.d_model,
                 Kind::Mlp => self.d_model,

@@ -1,6 +1,6 @@
 //! Architectures and their resolved fields, and architectures that are refused.
 
-use sigprop_stack::{Norm, NormKind, Weighting};
+use sigprop_stack::{Multiplied, Norm, NormKind, Weighting};
 
 use super::*;
 
@@ -17,6 +17,9 @@ fn experts() -> Experts {
         shared_d_ff: 0,
         shared_gate: false,
         weighting: Weighting::Softmax,
+        weights_multiply: Multiplied::Outputs,
+        router_scale: 1.0,
+        own_norms: false,
         normalised: true,
         scale: 1.0,
         first_dense: 0,

@@ -195,6 +195,10 @@ words! {
         Head = "head",
         /// One norm covers all heads.
         Projection = "projection",
+        /// Every head of queries, keys and values has a norm of its own (Gemma 4).
+        HeadAndValue = "head_and_value",
+        /// Every head has a norm of its own in blocks that rotate queries and keys (Llama 4).
+        Rotated = "rotated",
     }
 }
 

@@ -149,7 +149,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, Positions, QkNorm};
     use crate::assemble::{Input, Run, assemble};
-    use sigprop_stack::{MapRole, Weighting};
+    use sigprop_stack::{MapRole, Multiplied, Weighting};
 
     /// The roles of a stack that was assembled, from the names of its tensors.
     pub(crate) fn with_roles(mut stack: Stack) -> Stack {
@@ -209,6 +209,9 @@ pub(crate) mod tests {
             shared_d_ff: 0,
             shared_gate: false,
             weighting: Weighting::Softmax,
+            weights_multiply: Multiplied::Outputs,
+            router_scale: 1.0,
+            own_norms: false,
             normalised: true,
             scale: 1.0,
             first_dense: 0,

@@ -47,6 +47,14 @@ pub(super) static AVERAGED_BRANCHES: CaveatKind = CaveatKind {
     advice: "Predict without --train, or measure with `sigprop validate --train`.",
 };
 
+pub(super) static WEIGHED_INPUTS: CaveatKind = CaveatKind {
+    name: "weighed_inputs",
+    quantity: "±",
+    size: "standard deviation of E f² of an expert by its weight, relative to the mean",
+    about: "The weights of experts multiply their inputs (Llama 4). Variances are averages over these weights.",
+    advice: "Measure ± with `sigprop validate`.",
+};
+
 pub(super) static RARE_SEQUENCES: CaveatKind = CaveatKind {
     name: "rare_sequences",
     quantity: "gradients",
@@ -193,11 +201,12 @@ pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
 
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 22] = [
+    pub const ALL: [&'static Self; 23] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
         &AVERAGED_BRANCHES,
+        &WEIGHED_INPUTS,
         &RARE_SEQUENCES,
         &SECOND_ORDER,
         &INFINITE_WIDTH,

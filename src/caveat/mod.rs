@@ -54,6 +54,9 @@ pub enum Condition {
     /// Dropped branches are averaged. The number is the variance v of ln |y|² by the mask of one branch, where y is the
     /// stream after it. To first order E 1/|y|², to which gradients are proportional, is larger by a share v.
     AveragedBranches(f64),
+    /// The weights of experts multiply their inputs; the number is the standard deviation of E f² of the output f by
+    /// the weight, relative to its mean.
+    WeighedInputs(f64),
     /// Few sequences have most of the gradients; the number is the number of networks that an average over networks
     /// needs.
     RareSequences(f64),
@@ -108,6 +111,7 @@ impl Condition {
             Self::SmoothScores(_) => &kind::SMOOTH_SCORES,
             Self::MeanAtActivation(_) => &kind::MEAN_AT_ACTIVATION,
             Self::AveragedBranches(_) => &kind::AVERAGED_BRANCHES,
+            Self::WeighedInputs(_) => &kind::WEIGHED_INPUTS,
             Self::RareSequences(_) => &kind::RARE_SEQUENCES,
             Self::SecondOrder(_) => &kind::SECOND_ORDER,
             Self::InfiniteWidth(_) => &kind::INFINITE_WIDTH,
@@ -137,6 +141,7 @@ impl Condition {
             | Self::SmoothScores(size)
             | Self::MeanAtActivation(size)
             | Self::AveragedBranches(size)
+            | Self::WeighedInputs(size)
             | Self::RareSequences(size)
             | Self::SecondOrder(size)
             | Self::InfiniteWidth(size)
@@ -176,6 +181,11 @@ impl Condition {
                 "some dropped branches are averaged where they are added, before the norms that follow. Each may make gradients \
                  too small by {}",
                 percent(*variance)
+            ),
+            Self::WeighedInputs(deviation) => format!(
+                "the outputs of experts vary by {} with the weight on their input. ± leaves this out, and is too small by up to \
+                 that if tokens are similar, else by less, as 1/√tokens",
+                percent(*deviation)
             ),
             Self::RareSequences(networks) => format!(
                 "a few sequences, those that drop the largest branches, have most of the gradients. Averages over fewer than {} \

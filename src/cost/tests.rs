@@ -1,7 +1,7 @@
 //! Costs against counts by hand and published ones.
 
 use super::*;
-use sigprop_stack::Weighting;
+use sigprop_stack::{Multiplied, Weighting};
 
 use crate::architecture::{Activation, Experts, Latent, NormChoice, NormPlacement, Parallel, Positions, Stem};
 use crate::assemble::{Input, Run, assemble};
@@ -114,6 +114,9 @@ fn parameters_are_the_published_ones() {
         shared_d_ff: 0,
         shared_gate: false,
         weighting: Weighting::Softmax,
+        weights_multiply: Multiplied::Outputs,
+        router_scale: 1.0,
+        own_norms: false,
         normalised: true,
         scale: 1.0,
         first_dense: 0,
@@ -257,6 +260,9 @@ fn a_token_goes_through_a_few_experts() {
             shared_d_ff: 0,
             shared_gate: false,
             weighting: Weighting::Softmax,
+            weights_multiply: Multiplied::Outputs,
+            router_scale: 1.0,
+            own_norms: false,
             normalised: true,
             scale: 1.0,
             first_dense: 0,

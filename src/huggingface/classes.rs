@@ -9,6 +9,7 @@ mod images;
 use serde_json::Value;
 
 use super::ImportError;
+use super::families::INDEXED;
 use super::keys::Keys;
 use crate::architecture::{Architecture, Head};
 
@@ -145,21 +146,44 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
                 2 * width * width * (heads + kv_heads) / heads + 3 * width * d_ff + 2 * width / heads + 2 * width + 2;
             architecture.block_d_ff.iter().filter(|d_ff| **d_ff == 0).count() as u64 * block
         }
+        // Learned factors on the input of the router, one per feature, and on the outputs of experts, one per expert.
+        "gemma4_text" => {
+            architecture.experts.map_or(0, |experts| architecture.n_layers as u64 * (width + experts.n_experts as u64))
+        }
         // Biases that are added to the scores when experts are chosen.
         "ernie4_5_moe" => architecture.experts.map_or(0, |experts| {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
             (sparse * experts.n_experts) as u64
         }),
-        "deepseek_v32" => {
+        family if INDEXED.contains(&family) => {
+            let default = if family == "deepseek_v32" { 64 } else { 32 };
             let (heads, d_head) = (
-                keys.size("heads of the indexer", &["index_n_heads"], 64)? as u64,
+                keys.size("heads of the indexer", &["index_n_heads"], default)? as u64,
                 keys.size("d_head of the indexer", &["index_head_dim"], 128)? as u64,
             );
             let rank = architecture.latent.and_then(|latent| latent.query_rank).unwrap_or(0) as u64;
-            architecture.n_layers as u64 * (rank * heads * d_head + width * d_head + 2 * d_head + width * heads)
+            indexers(keys, architecture.n_layers)?
+                * (rank * heads * d_head + width * d_head + 2 * d_head + width * heads)
         }
         _ => 0,
     })
+}
+
+/// Returns the number of blocks with an indexer of their own. The other blocks of GLM-5 keep the tokens that the last
+/// indexer before them kept.
+fn indexers(keys: &Keys, n_layers: usize) -> Result<u64, ImportError> {
+    let listed = keys.raw("indexer_types").or(keys.raw("index_topk_pattern"));
+    let count = match listed {
+        Some(Value::String(letters)) => letters.matches('F').count(),
+        Some(Value::Array(kinds)) => kinds.iter().filter(|kind| kind.as_str() == Some("full")).count(),
+        Some(other) => return Err(ImportError::value("indexer_types", "full or shared per layer", other, "")),
+        None => {
+            let every = keys.size("indexer in every how many blocks", &["index_topk_freq"], 1)?;
+            let offset = keys.count("blocks before the first shared indexer", &["index_skip_topk_offset"], 2)?;
+            (0..n_layers).filter(|block| (block + 1).saturating_sub(offset).is_multiple_of(every)).count()
+        }
+    };
+    Ok(count as u64)
 }
 
 /// Families that have BERT's classes.

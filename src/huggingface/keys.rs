@@ -11,6 +11,8 @@ use super::{Field, ImportError, Options};
 
 /// The largest size that is read.
 const LARGEST: u64 = 1 << 20;
+/// The largest number of positions that is read.
+const MOST_POSITIONS: usize = 1 << 24;
 /// The largest number of blocks that is read.
 const DEEPEST: usize = 100_000;
 
@@ -132,7 +134,12 @@ impl<'a> Keys<'a> {
 
     /// Reads the number of positions.
     pub(super) fn positions(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
-        let positions = self.size("positions", keys, default)?;
+        let positions = |value: &Value| {
+            let positions = value.as_u64().and_then(|positions| usize::try_from(positions).ok());
+            positions.filter(|positions| (1..=MOST_POSITIONS).contains(positions))
+        };
+        let expected = "a number between 1 and 16777216";
+        let positions = self.read("positions", keys, Some(default), expected, positions)?.unwrap_or(default);
         self.axes.set(Axes { positions: Some(positions), ..self.axes.get() });
         Ok(positions)
     }

@@ -17,14 +17,19 @@ struct Structure {
 
 const STRUCTURES: &[Structure] = &[
     Structure {
-        reason: "its experts read tokens that are multiplied by the router's scores; the rule of mixtures is that of scores \
-                 that multiply outputs",
-        model_types: &["llama4_text"],
-    },
-    Structure {
         reason: "its router (sparsemixer) weighs each of two experts by a softmax over the scores within a few percent of \
                  the best, so that both weights are nearly 1; mixtures have one softmax for all experts",
         model_types: &["phimoe"],
+    },
+    Structure {
+        reason: "its experts multiply a gate by 1 + up (hidden_act swigluoai), which is not computed; in sequences of more \
+                 than sparse_topk_blocks · sparse_block_size tokens its attention skips blocks of keys",
+        model_types: &["minimax_m3"],
+    },
+    Structure {
+        reason: "its attention multiplies the output of a head by the sigmoid of one score per head (g_proj), which is \
+                 not computed",
+        model_types: &["step3p5", "step3p7"],
     },
     Structure {
         reason: STATE_SPACE,
@@ -90,7 +95,7 @@ const STRUCTURES: &[Structure] = &[
     },
     Structure {
         reason: "embeddings per layer and alternating updates of several streams are not computed",
-        model_types: &["gemma3n", "gemma4"],
+        model_types: &["gemma3n"],
     },
     Structure {
         reason: "convolutions over waveforms and convolutional positions before the first block are not computed",
@@ -159,10 +164,9 @@ const WITHOUT: &[(&str, &str)] = &[
     ("yoso", "bert"),
     ("diffllama", "llama"),
     ("gemma3n_text", "gemma3_text"),
-    ("gemma4_text", "gemma3_text"),
 ];
 
-/// Beginnings of model types that start like an entry above but have another structure.
+/// Beginnings of model types that start like a shorter entry above but have another structure.
 const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
 /// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.
@@ -171,11 +175,18 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
     let layers = config.get("layer_types").or(config.get("layers_block_type")).and_then(Value::as_array);
     let hybrid = model_type == "granitemoehybrid" && !layers.is_some_and(|layers| layers.iter().all(attends));
     let streams = config.get("hc_mult").is_some_and(|value| !value.is_null());
-    let starts = |starts: &[&str]| starts.iter().any(|start| model_type.starts_with(start));
-    let structure = STRUCTURES.iter().find(|structure| starts(structure.model_types) && !starts(&OTHERS));
+    // The library has embeddings per layer of width 256 by default.
+    let per_layer =
+        model_type == "gemma4_text" && config.get("hidden_size_per_layer_input").is_none_or(|width| *width != 0);
+    let is_other = |start: &str| OTHERS.iter().any(|other| other.starts_with(start) && model_type.starts_with(other));
+    let is_of = |start: &&str| model_type.starts_with(*start) && !is_other(start);
+    let structure = STRUCTURES.iter().find(|structure| structure.model_types.iter().any(is_of));
     let reason = match structure {
         _ if hybrid => STATE_SPACE,
         _ if streams => "hyper-connections (hc_mult) have several residual streams",
+        _ if per_layer => {
+            "embeddings per layer (hidden_size_per_layer_input), which multiply a chain of the stream, are not computed"
+        }
         Some(structure) => structure.reason,
         None => return None,
     };

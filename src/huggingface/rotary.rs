@@ -29,6 +29,8 @@ pub(super) struct WindowRotation {
     pub(super) base: f64,
     /// True if `rope_scaling` applies to the frequencies in these blocks, too.
     pub(super) scaled: bool,
+    /// The width of a head in these blocks; `None` if it is that of the other blocks.
+    pub(super) d_head: Option<usize>,
 }
 
 impl Rotation {
@@ -69,9 +71,9 @@ pub(super) fn rotary(
     let base = keys.number("rotary_base", &["rope_theta", "rotary_emb_base", "global_rope_theta"], usual.base)?;
     let original = keys.maybe_number("original positions", &["original_max_position_embeddings"])?;
     let (full, local) = (parameters(keys, "full_attention", true)?, keys.nested("rope_parameters")?);
-    let plain = |base, inner: &Keys| plain(keys, architecture, d_head, (share, base, original), inner);
+    let plain = |base, d_head, inner: &Keys| plain(keys, architecture, d_head, (share, base, original), inner);
     let inner = keys.inside(&full.values);
-    let outer = plain(base, &inner)?;
+    let outer = plain(base, d_head, &inner)?;
     let turns = outer.scaled(keys, &inner)?;
     keys.absorb(full.origin, inner);
     let local = match (usual.window, local.and_then(|kinds| kinds.get("sliding_attention"))) {
@@ -85,7 +87,8 @@ pub(super) fn rotary(
     let local = match local {
         Some((base, local)) => {
             let inner = keys.inside(&local.values);
-            let within = plain(base, &inner)?;
+            let d_head = usual.window.and_then(|window| window.d_head).unwrap_or(d_head);
+            let within = plain(base, d_head, &inner)?;
             let turns = within.scaled(keys, &inner)?;
             keys.absorb(local.origin, inner);
             Some((within, turns))
@@ -98,7 +101,8 @@ pub(super) fn rotary(
     architecture.rotary_scale = turns.scale;
     if let Some((within, turns)) = local {
         architecture.rotary_window_base = Some(within.base);
-        architecture.rotary_window_frequencies = turns.frequencies;
+        let other_width = (within.features != outer.features).then(|| within.unscaled().collect());
+        architecture.rotary_window_frequencies = turns.frequencies.or(other_width);
         architecture.rotary_window_scale = Some(turns.scale);
     }
     Ok(())
@@ -124,6 +128,11 @@ fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameter
     }
     if values.is_empty() && keys.family() == "ministral3" {
         values.extend(ministral());
+    }
+    if values.is_empty() && keys.family() == "gemma4_text" && kind == "full_attention" {
+        values.insert("rope_type".to_owned(), Value::from("proportional"));
+        values
+            .extend([("partial_rotary_factor", 0.25), ("rope_theta", 1e6)].map(|(key, x)| (key.to_owned(), x.into())));
     }
     let origin = if scaling.is_some() { "rope_scaling" } else { "rope_parameters" };
     Ok(Parameters { values, origin })

@@ -10,8 +10,8 @@ fn imported(text: &str) -> Imported {
 #[test]
 fn every_family_has_a_network_by_default() {
     for family in families::FAMILIES {
-        // Hybrids have state-space layers unless their config says otherwise.
-        for model_type in family.model_types.iter().filter(|name| **name != "granitemoehybrid") {
+        // Hybrids have state-space layers, and Gemma 4 embeddings per layer, unless their config says otherwise.
+        for model_type in family.model_types.iter().filter(|name| !["granitemoehybrid", "gemma4_text"].contains(name)) {
             let got = imported(&format!(r#"{{"model_type": "{model_type}"}}"#));
             let resolved = got.architecture.resolved();
             assert!(resolved.is_ok(), "{model_type}: {:?}", resolved.err());
@@ -43,8 +43,10 @@ fn errors_name_the_key_or_the_kind() {
     assert!(message("{}").starts_with("the config has no model_type; no known family reads all its keys: describe"));
     assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "granitemoehybrid"}"#).contains("state-space"));
-    assert!(message(r#"{"model_type": "llama4_text"}"#).contains("its experts read tokens"));
     assert!(message(r#"{"model_type": "phimoe"}"#).contains("sparsemixer"));
+    assert!(message(r#"{"model_type": "minimax_m3"}"#).contains("swigluoai"));
+    assert!(message(r#"{"model_type": "step3p7"}"#).contains("one score per head"));
+    assert!(message(r#"{"model_type": "gemma4_text"}"#).contains("hidden_size_per_layer_input"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
     let got = message(r#"{"model_type": "gpt2", "n_layer": "twelve"}"#);
     assert_eq!(got, "n_layer must be a number between 1 and 100000, got \"twelve\"");

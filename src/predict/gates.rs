@@ -296,7 +296,7 @@ fn is_certain(mixture: &Mixture) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Branch, Gaussian, Init, Linear, Node, Op, ScaleParameter, Sum, Weighting};
+    use sigprop_stack::{Branch, Gaussian, Init, Linear, Multiplied, Node, Op, ScaleParameter, Sum, Weighting};
 
     use super::*;
     use crate::architecture::{Architecture, Experts, NormChoice, NormPlacement};
@@ -345,6 +345,9 @@ mod tests {
             shared_d_ff: 0,
             shared_gate: false,
             weighting: Weighting::Softmax,
+            weights_multiply: Multiplied::Outputs,
+            router_scale: 1.0,
+            own_norms: false,
             normalised: true,
             scale: 1.0,
             first_dense: 0,

@@ -89,9 +89,9 @@ pub(crate) enum Kept {
     Steps(Vec<Kept>),
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
     Attention(Arc<Attended>),
-    /// A mixture: its routing; the signals at its input and at the output of its representative expert; and the
+    /// A mixture: its routing; the signals at its input and at the outputs of its representative expert; and the
     /// gradient from the router, which is `None` before the backward pass.
-    Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
+    Mixture(Arc<Routing>, (Arc<Signal>, Vec<Arc<Signal>>), Option<Box<Gradient>>),
 }
 
 impl MeanFieldPass {
@@ -266,7 +266,8 @@ impl MeanFieldPass {
         let std = Routing::std(mixture, x);
         let alike = |(known, known_std, _): &&(Mixture, f64, Arc<Routing>)| {
             let choice = |mixture: &Mixture| (mixture.n_experts, mixture.top_k, mixture.weighting, mixture.normalised);
-            choice(known) == choice(mixture) && (known_std - std).abs() <= REACH * std
+            let is_same = choice(known) == choice(mixture) && known.weights_multiply == mixture.weights_multiply;
+            is_same && (known_std - std).abs() <= REACH * std
         };
         if let Some((.., routing)) = self.routings.iter().find(alike) {
             return Arc::clone(routing);
@@ -511,8 +512,11 @@ impl Interpreter<'_> for MeanFieldPass {
         }
     }
 
-    fn fork(&mut self, _: &Site, _: Fan, input: &Self::Signal, _: usize) -> Self::Signal {
-        Arc::clone(input)
+    fn fork(&mut self, _: &Site, fan: Fan, input: &Self::Signal, part: usize) -> Self::Signal {
+        match fan {
+            Fan::Mixture(mixture) => self.routing(mixture, input).input(part, input),
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) => Arc::clone(input),
+        }
     }
 
     fn merge(
@@ -531,10 +535,13 @@ impl Interpreter<'_> for MeanFieldPass {
             Fan::Product(product) => product.merge(&x, &parts),
             Fan::Concat(concat) => concat.merge(&x, &parts),
             Fan::Mixture(mixture) => {
-                let [expert] = parts.try_into().expect("one expert stands for all");
+                /// The largest relative deviation of the output by the weight that has no caveat.
+                const LARGE: f64 = 0.05;
                 let routing = self.routing(mixture, &x);
-                let y = Arc::new(mixture::merge(mixture, &routing, &x, &expert));
-                return Ok((y, Kept::Mixture(routing, [x, expert], None)));
+                let deviation = routing.deviation(&parts);
+                self.rows.caveat(at, (deviation > LARGE).then_some(Condition::WeighedInputs(deviation)));
+                let y = Arc::new(mixture::merge(mixture, &routing, &x, &parts));
+                return Ok((y, Kept::Mixture(routing, (x, parts), None)));
             }
         };
         Ok((Arc::new(y), Kept::Fan(x, parts)))
@@ -560,13 +567,13 @@ impl Interpreter<'_> for MeanFieldPass {
                 }
                 attended.split(attention, &gradient)
             }
-            (Fan::Mixture(mixture), Kept::Mixture(routing, [x, expert], back)) => {
-                let [scores, experts] = mixture::split(mixture, routing, [x, expert], &gradient);
+            (Fan::Mixture(mixture), Kept::Mixture(routing, (x, parts), back)) => {
+                let (scores, experts) = mixture::split(mixture, routing, (x, parts), &gradient);
                 let ln_router = scores.kernel.ln_contracted(&x.kernel);
                 self.write_weights(at, [(Parameter::Tensor(&mixture.router), ln_router)]);
                 *back = Some(Box::new(mixture::router_backward(mixture, &scores)));
                 self.experts *= mixture.n_experts as f64;
-                vec![experts]
+                experts
             }
             (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
             (Fan::Sum(sum), Kept::Fan(x, parts)) => {
@@ -579,8 +586,9 @@ impl Interpreter<'_> for MeanFieldPass {
     }
 
     fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
-        if let (Fan::Mixture(mixture), Kept::Mixture(.., router)) = (fan, kept) {
+        if let (Fan::Mixture(mixture), Kept::Mixture(routing, _, router)) = (fan, kept) {
             self.experts /= mixture.n_experts as f64;
+            parts = routing.backward(&parts);
             parts.extend(router.map(|gradient| *gradient));
         }
         Ok(Gradient::sum(&parts))
@@ -593,8 +601,8 @@ impl Interpreter<'_> for MeanFieldPass {
         })
     }
 
-    fn experts(&self, _: &Mixture) -> usize {
-        1
+    fn experts(&self, mixture: &Mixture) -> usize {
+        mixture::inputs(mixture)
     }
 
     fn observe(&mut self, at: &Site, signal: &Self::Signal) {

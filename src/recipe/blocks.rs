@@ -188,9 +188,10 @@ impl Block<'_> {
             NormPlacement::Pre | NormPlacement::Sandwich | NormPlacement::Sub => true,
             NormPlacement::Post | NormPlacement::Reordered => false,
         };
-        let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
+        let first = !architecture.first_norm && self.index == 0 && branch == "attention";
+        let inside = branch == "ffn" && architecture.experts_of(self.index).is_some_and(|experts| experts.own_norms);
         let norm = if branch == "attention" { architecture.attention_norm } else { architecture.norm };
-        (starts && !left_out).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
+        (starts && !first && !inside).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
     }
 
     /// The batch norm after a linear map of an MLP; `None` if there is none. In training it uses the statistics of the

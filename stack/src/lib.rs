@@ -22,8 +22,8 @@ mod traverse;
 pub use check::{check, parameters};
 pub use components::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm,
-    Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rotary,
-    Scale, ScaleParameter, Source, Sum, Weighting,
+    Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Multiplied, Norm, NormKind, PositionBias, PowerLaw, Prepend,
+    Product, Rotary, Scale, ScaleParameter, Source, Sum, Weighting,
 };
 pub use error::StackError;
 pub use head::Head;

@@ -15,6 +15,8 @@ pub struct Site<'s> {
     pub(crate) layer: i64,
     pub(crate) recomputing: bool,
     pub(crate) expert: Option<usize>,
+    /// True inside an expert whose input is multiplied by its weight.
+    pub(crate) is_weighed: bool,
 }
 
 /// A node that shares the parameters of another site.
@@ -30,7 +32,16 @@ impl<'s> Site<'s> {
     /// The start of a stream. `stream` is the prefix of its sites, if they need one.
     pub(crate) fn start(stream: Option<&'s str>) -> Self {
         let path = stream.unwrap_or_default().to_owned();
-        Self { stream, path, ends: Vec::new(), shared: Vec::new(), layer: -1, recomputing: false, expert: None }
+        Self {
+            stream,
+            path,
+            ends: Vec::new(),
+            shared: Vec::new(),
+            layer: -1,
+            recomputing: false,
+            expert: None,
+            is_weighed: false,
+        }
     }
 
     /// Enters the node `name`, which shares the parameters of the site at the path `shared`, if there is one.
@@ -91,9 +102,10 @@ impl<'s> Site<'s> {
         self.expert
     }
 
-    /// Returns true if the site is reported: of the experts of a mixture, only the first is.
+    /// Returns true if the site is reported: of the experts of a mixture, only the first is, and none if weights
+    /// multiply the inputs of experts.
     pub fn is_observed(&self) -> bool {
-        self.expert.is_none_or(|expert| expert == 0)
+        !self.is_weighed && self.expert.is_none_or(|expert| expert == 0)
     }
 
     /// The name of the gains of a norm at this site, to which the stack gives no name of their own.

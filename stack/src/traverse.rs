@@ -6,7 +6,9 @@
 
 use std::ptr;
 
-use crate::{Attention, Component, Concat, GradientSeed, Mixture, Node, Op, Product, Site, Stack, Stream, Sum};
+use crate::{
+    Attention, Component, Concat, GradientSeed, Mixture, Multiplied, Node, Op, Product, Site, Stack, Stream, Sum,
+};
 
 /// An operation with several chains on a common input.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ struct Part<'s> {
     memory: Option<usize>,
     /// Index of the expert, in a mixture.
     expert: Option<usize>,
+    /// True for an expert whose input is multiplied by its weight.
+    is_weighed: bool,
 }
 
 /// An interpreter of a stack: the predictor carries moments, the engine carries arrays.
@@ -69,7 +73,8 @@ pub trait Interpreter<'s> {
     ) -> Result<Self::Gradient, Self::Error>;
 
     /// Returns the input of a part of a fan from `input`: the common input or, for later parts only, the output of an
-    /// earlier stream. Called for all parts before any of them runs.
+    /// earlier stream. If the weights of a mixture multiply inputs, it multiplies `input` by the weight of the part.
+    /// Called for all parts before any of them runs.
     fn fork(&mut self, at: &Site, fan: Fan, input: &Self::Signal, part: usize) -> Self::Signal;
     /// Returns the output of a fan from the outputs of its parts, and the data for its backward pass.
     fn merge(
@@ -313,7 +318,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             let part = Part::of(fan, index);
             let outer = self.enter(&part);
             outputs.push(self.body(part.body, signal)?);
-            self.site.expert = outer;
+            self.leave(outer);
         }
         Ok(outputs)
     }
@@ -326,7 +331,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             let part = Part::of(fan, index);
             let outer = self.enter(&part);
             let gradient = self.body_backward(part.body, gradient)?;
-            self.site.expert = outer;
+            self.leave(outer);
             match part.memory {
                 None => inputs.push(gradient),
                 Some(memory) => {
@@ -339,11 +344,17 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
         self.interpreter.join(&self.site, fan, kept, inputs)
     }
 
-    /// Moves the site into a part; returns the expert it was in before.
-    fn enter(&mut self, part: &Part) -> Option<usize> {
-        let outer = self.site.expert;
-        self.site.expert = part.expert.or(outer);
+    /// Moves the site into a part; returns the expert it was in before, and true if that expert was weighed.
+    fn enter(&mut self, part: &Part) -> (Option<usize>, bool) {
+        let outer = (self.site.expert, self.site.is_weighed);
+        self.site.expert = part.expert.or(outer.0);
+        self.site.is_weighed |= part.is_weighed;
         outer
+    }
+
+    fn leave(&mut self, (expert, is_weighed): (Option<usize>, bool)) {
+        self.site.expert = expert;
+        self.site.is_weighed = is_weighed;
     }
 
     /// Returns the number of parts of a fan.
@@ -360,7 +371,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
 
 impl<'s> Part<'s> {
     fn of(fan: Fan<'s>, index: usize) -> Self {
-        let part = |body| Part { body, memory: None, expert: None };
+        let part = |body| Part { body, memory: None, expert: None, is_weighed: false };
         match fan {
             Fan::Sum(sum) => part(&sum.branches[index].body),
             Fan::Product(product) => part(&product.factors[index]),
@@ -368,7 +379,11 @@ impl<'s> Part<'s> {
             Fan::Attention(Attention { query, key, value, memory, .. }) => {
                 Part { memory: memory.filter(|_| index > 0), ..part([query, key, value][index]) }
             }
-            Fan::Mixture(mixture) => Part { expert: Some(index), ..part(&mixture.expert) },
+            Fan::Mixture(mixture) => Part {
+                expert: Some(index),
+                is_weighed: mixture.weights_multiply == Multiplied::Inputs,
+                ..part(&mixture.expert)
+            },
         }
     }
 }

@@ -5,9 +5,12 @@ use sigprop::architecture::Architecture;
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
 use sigprop::{CaveatKind, Sites, predict};
-use sigprop_stack::{Activation, Attention, Component, Gaussian, Mask, Node, Norm, NormKind, Op, Source, Stack};
+use sigprop_stack::{
+    Activation, Attention, Component, Gaussian, Mask, Mixture, Multiplied, Node, Norm, NormKind, Op, Source, Stack,
+    Weighting,
+};
 
-use crate::support::{activation, gaussian_stack, linear, norm, residual, stack};
+use crate::support::{activation, gaussian_stack, linear, norm, residual, stack, tensor};
 
 /// Asserts that the first stack has one caveat of this kind, at `site` and with a size, and the second stack has none.
 fn assert_fires(kind: &str, site: &str, outside: &Stack, inside: &Stack) {
@@ -89,6 +92,25 @@ fn branches_that_are_most_of_a_stream_and_dropped() {
 #[test]
 fn sequences_that_are_few_and_have_most_of_the_gradients() {
     assert_fires("rare_sequences", "sum2", &dropping(3, 100.0), &dropping(3, 1.0));
+}
+
+/// Weights between 0.2 and 1, and weights of ½.
+#[test]
+fn experts_whose_inputs_are_weighed() {
+    let experts = |score_std: f64| {
+        let mixture = Mixture {
+            n_experts: 4,
+            top_k: 1,
+            weighting: Weighting::Sigmoid,
+            weights_multiply: Multiplied::Inputs,
+            normalised: false,
+            scale: 1.0,
+            router: tensor("router", score_std / 8.0),
+            expert: vec![linear("in", 64, 64, 1.0), activation("activation", Activation::Relu)],
+        };
+        gaussian_stack(64, 1.0, 4, vec![Node::new("experts", Op::Mixture(mixture))])
+    };
+    assert_fires("weighed_inputs", "experts", &experts(1.5), &experts(0.01));
 }
 
 /// MLPs whose second moments fluctuate between networks, by a fraction (`second_order`) and by a factor

@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm, Fan,
-    Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Node, Norm, NormKind, Op, PositionBias,
-    PowerLaw, Prepend, Product, Rotary, Scale, Site, Source, Stack, Stream, Sum, Tensor, Weighting, check, run,
+    Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Multiplied, Node, Norm, NormKind, Op,
+    PositionBias, PowerLaw, Prepend, Product, Rotary, Scale, Site, Source, Stack, Stream, Sum, Tensor, Weighting,
+    check, run,
 };
 
 use crate::{
@@ -389,18 +390,24 @@ fn chains_side_by_side() {
 /// The choice of experts does not change within the steps.
 #[test]
 fn mixtures_of_experts() {
-    for weighting in [Weighting::Softmax, Weighting::Sigmoid] {
-        for normalised in [true, false] {
+    for weights_multiply in [Multiplied::Outputs, Multiplied::Inputs] {
+        for (weighting, normalised) in [
+            (Weighting::Softmax, true),
+            (Weighting::Softmax, false),
+            (Weighting::Sigmoid, true),
+            (Weighting::Sigmoid, false),
+        ] {
             let mixture = Mixture {
                 n_experts: 3,
                 top_k: 2,
                 weighting,
+                weights_multiply,
                 normalised,
                 scale: 1.4,
                 router: tensor("router", 0.8),
                 expert: vec![linear("in", WIDTH, 4), Node::apply("gelu", Component::Activation(Activation::Gelu))],
             };
-            let what = format!("{weighting:?}, normalised: {normalised}");
+            let what = format!("{weighting:?} of {weights_multiply:?}, normalised: {normalised}");
             assert_gradient(&what, vec![Node::new("experts", Op::Mixture(mixture))]);
         }
     }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Interpreter, Linear, PositionBias, Site, Source, Stack,
-    Stream, Tensor, forward,
+    Component, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Interpreter, Linear, Multiplied, PositionBias, Site,
+    Source, Stack, Stream, Tensor, forward,
 };
 
 use recomputation::{Block, Node, Recomputation};
@@ -379,11 +379,16 @@ impl Interpreter<'_> for Planner<'_> {
         Ok(())
     }
 
-    fn fork(&mut self, at: &Site, _: Fan, input: &Form, _: usize) -> Form {
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Form, _: usize) -> Form {
         if at.is_stream_site() {
             self.part.input = self.array(*input);
         }
-        *input
+        match fan {
+            Fan::Mixture(mixture) if mixture.weights_multiply == Multiplied::Inputs => {
+                self.signal(input.seq_len, input.width)
+            }
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_) => *input,
+        }
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Form, parts: Vec<Form>) -> Result<(Form, ()), Infallible> {

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, Norm, PositionBias, Site, Source,
-    Stack, Stream, Tensor, run,
+    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, Multiplied, Norm, PositionBias, Site,
+    Source, Stack, Stream, Tensor, run,
 };
 
 use crate::{
     Sampling, Settings,
     array::Array,
     components::{
-        activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture, norm,
-        prepend, product, rotary, scale, sum,
+        activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture,
+        mixture::ThroughRouter, norm, prepend, product, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Changes, Purpose, Random, Streams},
@@ -420,8 +420,13 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
         })
     }
 
-    fn fork(&mut self, _: &Site, _: Fan, input: &Signal<T>, _: usize) -> Signal<T> {
-        input.clone()
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Signal<T>, part: usize) -> Signal<T> {
+        match fan {
+            Fan::Mixture(mixture) if mixture.weights_multiply == Multiplied::Inputs => {
+                mixture::weighed(mixture, &self.random(at), input, part).into()
+            }
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_) => input.clone(),
+        }
     }
 
     fn merge(
@@ -497,17 +502,37 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
             Fan::Mixture(mixture) => {
                 let (input, experts) = kept.split_first().expect("a mixture keeps its input and its experts");
                 let backward = mixture::backward(mixture, &random, input, experts, &gradient);
-                if self.settings.weights {
-                    let router = mixture::router(mixture, input.width());
-                    self.linear_gradients(at, &router, input, &backward.scores);
+                if let Some(ThroughRouter { input: through, scores }) = backward.router {
+                    if self.settings.weights {
+                        let router = mixture::router(mixture, input.width());
+                        self.linear_gradients(at, &router, input, &scores);
+                    }
+                    *kept = vec![through.into()];
                 }
-                *kept = vec![backward.input.into()];
                 backward.experts
             }
         })
     }
 
-    fn join(&mut self, _: &Site, fan: Fan, kept: Vec<Signal<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
+    fn join(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        mut kept: Vec<Signal<T>>,
+        mut parts: Vec<Array<T>>,
+    ) -> Result<Array<T>, Stop> {
+        if let Fan::Mixture(mixture) = fan
+            && mixture.weights_multiply == Multiplied::Inputs
+        {
+            let input = kept.swap_remove(0);
+            let ThroughRouter { input: through, scores } =
+                mixture::backward_weighed(mixture, &self.random(at), &input, &mut parts);
+            if self.settings.weights {
+                let router = mixture::router(mixture, input.width());
+                self.linear_gradients(at, &router, &input, &scores);
+            }
+            kept = vec![through.into()];
+        }
         let sum = parts.into_iter().reduce(|sum, part| plus(sum, &part)).expect("a checked fan has parts");
         Ok(match fan {
             // The gradient through the router.

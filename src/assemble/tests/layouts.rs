@@ -1,6 +1,6 @@
 //! The layouts of model families: the contents of their stacks, which pass the check.
 
-use sigprop_stack::{Attention, Component, Mask, Node, Op, PositionBias, Stream, Weighting, check};
+use sigprop_stack::{Attention, Component, Mask, Multiplied, Node, Op, PositionBias, Stream, Weighting, check};
 
 use super::streams::two_streams;
 use super::*;
@@ -216,6 +216,9 @@ fn experts_stand_in_place_of_the_feed_forward_network() {
         shared_d_ff: 0,
         shared_gate: false,
         weighting: Weighting::Softmax,
+        weights_multiply: Multiplied::Outputs,
+        router_scale: 1.0,
+        own_norms: false,
         normalised: true,
         scale: 1.0,
         first_dense: 1,
@@ -260,6 +263,9 @@ fn every_scheme_that_fits_builds_every_layout() {
         shared_d_ff: 4,
         shared_gate: false,
         weighting: Weighting::Sigmoid,
+        weights_multiply: Multiplied::Outputs,
+        router_scale: 1.0,
+        own_norms: false,
         normalised: true,
         scale: 2.5,
         first_dense: 0,

@@ -292,7 +292,7 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         ..plain
     };
     let d_head = head_width(keys, &mut architecture, None)?;
-    let window = WindowRotation { key: "local_rope_theta", base: 10_000.0, scaled: true };
+    let window = WindowRotation { key: "local_rope_theta", base: 10_000.0, scaled: true, d_head: None };
     rotary(keys, &mut architecture, d_head, Rotation { window: Some(window), ..Rotation::new(1.0, 160_000.0) })?;
     Ok(architecture)
 }

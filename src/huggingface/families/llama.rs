@@ -100,16 +100,17 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
         windows(keys, &mut architecture, Some(4096))?;
     }
     if keys.family() == "smollm3" {
-        architecture.rotated = smollm3_rotated(keys, architecture.n_layers)?;
+        architecture.rotated = rotated_blocks(keys, architecture.n_layers)?;
     }
     Ok(architecture)
 }
 
-/// Returns, for every block, true if it rotates queries and keys. SmolLM3 does not rotate where `no_rope_layers` is 0.
-/// Without that key, it does not rotate in blocks whose number, from 1, is a multiple of `no_rope_layer_interval` (4 by
-/// default).
-fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
-    let Some(value) = keys.raw("no_rope_layers") else {
+/// Returns, for every block, true if it rotates queries and keys. SmolLM3 and Llama 4 do not rotate where
+/// `no_rope_layers` is 0. Without that key, they do not rotate in blocks whose number, from 1, is a multiple of
+/// `no_rope_layer_interval` (4 by default).
+pub(super) fn rotated_blocks(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
+    let value = keys.raw("no_rope_layers");
+    let Some(value) = value.filter(|value| value.as_array().is_none_or(|layers| !layers.is_empty())) else {
         let every = keys.size("no rotation in every so many blocks", &["no_rope_layer_interval"], 4)?;
         return Ok((1..=n_layers).map(|i| i % every != 0).collect());
     };
@@ -245,7 +246,7 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
 /// OLMo: LayerNorm without parameters; OLMo 2 and 3: norms on the outputs of branches, of queries and keys.
 pub(super) fn olmo(keys: &Keys) -> Result<Architecture, ImportError> {
     // Blocks with a window have the same base as the others, but `rope_scaling` does not apply to them.
-    let window = WindowRotation { key: "rope_theta", base: 5e5, scaled: false };
+    let window = WindowRotation { key: "rope_theta", base: 5e5, scaled: false, d_head: None };
     let rotation = if keys.family() == "olmo3" {
         Rotation { window: Some(window), ..Rotation::new(1.0, 5e5) }
     } else {

@@ -1,7 +1,7 @@
 //! Decoders with rotary positions and mixtures of experts: Mixtral and its descendants.
 
 use serde_json::Value;
-use sigprop_stack::Weighting;
+use sigprop_stack::{Multiplied, Weighting};
 
 use super::super::ImportError;
 use super::super::rotary::Rotation;
@@ -74,6 +74,9 @@ impl Mixture {
             shared_d_ff,
             shared_gate: matches!(self.shared, Shared::Gated(_)) && shared_d_ff > 0,
             weighting: self.weighting,
+            weights_multiply: Multiplied::Outputs,
+            router_scale: 1.0,
+            own_norms: false,
             normalised: match self.normalised {
                 Some(default) => keys.flag("normalised experts", &["norm_topk_prob"], default)?,
                 None => true,

@@ -6,6 +6,7 @@ mod encoder_decoder;
 mod gemma;
 mod gpt;
 mod llama;
+mod llama4;
 mod mixture;
 mod parallel;
 mod variants;
@@ -13,6 +14,8 @@ mod vision;
 
 use serde_json::Value;
 use sigprop_stack::Init;
+
+pub(super) use deepseek::INDEXED;
 
 use super::ImportError;
 use super::keys::Keys;
@@ -52,6 +55,7 @@ pub(super) const FAMILIES: &[Family] = &[
         read: llama::llama,
         names: |_| names::LLAMA,
     },
+    Family { model_types: &["llama4_text"], read: llama4::llama4, names: |_| names::LLAMA4 },
     Family { model_types: &["mixtral"], read: mixture::mixtral, names: |_| names::MIXTRAL },
     Family { model_types: &["qwen2_moe", "qwen3_moe"], read: mixture::qwen, names: |_| names::QWEN_MOE },
     Family { model_types: &["qwen3_vl_moe_text"], read: mixture::qwen, names: |_| names::QWEN3_VL_MOE },
@@ -78,6 +82,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
+    Family { model_types: &["gemma4_text"], read: gemma::gemma4, names: |_| names::GEMMA4 },
     Family { model_types: &["glm"], read: gemma::glm, names: |_| names::GLM },
     Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
     Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
@@ -88,7 +93,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["hunyuan_v1_moe"], read: mixture::hunyuan, names: |_| names::HUNYUAN },
     Family {
-        model_types: &["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"],
+        model_types: &["deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2"],
         read: deepseek::deepseek,
         names: names::deepseek,
     },
@@ -304,6 +309,22 @@ fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportE
         }
         None => Err(ImportError::value("layer_types", "full_attention or sliding_attention per layer", value, "")),
     }
+}
+
+/// Reads `mlp_layer_types`, which lists the blocks without experts, if the config has it.
+fn mlp_layer_types(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    let (Some(value), Some(experts)) = (keys.raw("mlp_layer_types"), &mut architecture.experts) else { return Ok(()) };
+    let is_dense = |kind: &Value| match kind.as_str() {
+        Some("dense") => Some(true),
+        Some("sparse") => Some(false),
+        _ => None,
+    };
+    let dense = value.as_array().and_then(|kinds| kinds.iter().map(is_dense).collect::<Option<Vec<bool>>>());
+    let dense = dense.ok_or_else(|| ImportError::value("mlp_layer_types", "dense or sparse per layer", value, ""))?;
+    architecture.dense_blocks = (0..dense.len()).filter(|block| dense[*block]).collect();
+    experts.first_dense = 0;
+    keys.note("dense blocks", architecture.dense_blocks.len(), "mlp_layer_types");
+    Ok(())
 }
 
 /// Reads a soft cap. Null means that there is none; a missing key means the default of the family.

@@ -137,7 +137,7 @@ impl Expansion<'_> {
                 return ["weight", "bias"].into_iter().flat_map(maps).collect();
             }
             Holds::Unbiased(ours) => return self.maps(module, &name, ours, Layout::Rows, block, "weight"),
-            Holds::Experts(ours) => self.experts(module, &name, ours, block),
+            Holds::Experts(ours, layout) => self.experts(module, &name, (ours, *layout), block),
             Holds::Norm { ours, stored, biased } => {
                 return self.norm(module, &name, ours, block, ((*stored, *biased), ["weight", "bias"]));
             }
@@ -237,15 +237,16 @@ impl Expansion<'_> {
         Some(whole(name, module.name, part))
     }
 
-    fn experts(&self, module: &Module, name: &str, ours: &[&str], block: usize) -> Option<Held> {
+    fn experts(&self, module: &Module, name: &str, (ours, layout): (&[&str], Layout), block: usize) -> Option<Held> {
         let found: Option<Vec<&Parameter>> =
             ours.iter().map(|ours| self.find(&format!("{ours}.weight"), block)).collect();
         let found = found?;
-        let rows = found.iter().map(|found| found.shape[0]).sum();
+        let (rows, inputs) = (found.iter().map(|found| found.shape[0]).sum(), found[0].shape[1]);
         let parts = found.iter().map(|found| part(found, None, Gain::Whole)).collect();
-        let shape = vec![found[0].copies, rows, found[0].shape[1]];
+        let columns = layout == Layout::Columns;
+        let shape = vec![found[0].copies, if columns { inputs } else { rows }, if columns { rows } else { inputs }];
         let (name, pattern) = (name.to_owned(), module.name.to_owned());
-        Some(Held { name, base: None, pattern, shape, axis: 1, groups: 1, parts })
+        Some(Held { name, base: None, pattern, shape, axis: 1 + usize::from(columns), groups: 1, parts })
     }
 
     fn norm(

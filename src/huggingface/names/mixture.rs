@@ -1,7 +1,7 @@
 //! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
 use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
-use super::{Module, Modules, experts, norm, rows};
+use super::{Module, Modules, expert_columns, experts, norm, rows};
 
 pub(in crate::huggingface) const MIXTRAL: Modules = &[
     STREAM,
@@ -65,6 +65,24 @@ pub(in crate::huggingface) const SHARED_EXPERTS: Modules = &[
         rows("layers.*.mlp.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
         rows("layers.*.mlp.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
         rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
+    ],
+];
+
+/// Llama 4, whose experts are transposed.
+pub(in crate::huggingface) const LLAMA4: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    &[
+        rows("layers.*.feed_forward.gate_proj", &["blocks.*.ffn.gated.gate"]),
+        rows("layers.*.feed_forward.up_proj", &["blocks.*.ffn.gated.up"]),
+        rows("layers.*.feed_forward.down_proj", &["blocks.*.ffn.out"]),
+        rows("layers.*.feed_forward.router", &["blocks.*.ffn.experts.routed.router"]),
+        expert_columns("layers.*.feed_forward.experts.gate_up_proj", FUSED_ROUTED_IN),
+        expert_columns("layers.*.feed_forward.experts.down_proj", &["blocks.*.ffn.experts.routed.out"]),
+        rows("layers.*.feed_forward.shared_expert.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
+        rows("layers.*.feed_forward.shared_expert.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
+        rows("layers.*.feed_forward.shared_expert.down_proj", &["blocks.*.ffn.experts.shared.out"]),
     ],
 ];
 
@@ -134,7 +152,8 @@ pub(super) const ROUTED: &[Module] = &[
 ];
 
 const FUSED_IN: &[&str] = &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"];
-const FUSED_ROUTED_IN: &[&str] = &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
+pub(super) const FUSED_ROUTED_IN: &[&str] =
+    &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
 
 /// Experts as modules of release 5 hold them. The release writes checkpoints with one tensor per expert.
 const FUSED: &[Module] = &[

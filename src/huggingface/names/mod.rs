@@ -35,13 +35,13 @@ pub(super) use bert::{
 };
 pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, T5GEMMA, WHISPER, marian};
-pub(super) use gemma::{GEMMA, GEMMA2, GLM, GLM4};
+pub(super) use gemma::{GEMMA, GEMMA2, GEMMA4, GLM, GLM4};
 pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPENAI_GPT, OPT};
 pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, MLLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
-pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
+pub(super) use mixture::{GRANITE_MOE, HUNYUAN, LLAMA4, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2, dinov3};
@@ -84,8 +84,9 @@ enum Holds {
     RelativePositions(&'static str),
     /// The `weight` and `bias` of the module are those of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
-    /// The module itself is the weights of linear maps of all experts, [experts, out, in]; it has no `weight`.
-    Experts(&'static [&'static str]),
+    /// The module itself is the weights of linear maps of all experts, [experts, out, in] in rows and [experts, in, out]
+    /// in columns; it has no `weight`.
+    Experts(&'static [&'static str], Layout),
     /// The `weight` of the module is that of linear maps whose biases the library leaves out.
     Unbiased(&'static [&'static str]),
     /// The `weight` and `bias` of the module are those of one norm of the library, which may be several norms of the
@@ -177,7 +178,12 @@ const fn patches(name: &'static str, ours: &'static [&'static str]) -> Module {
 }
 
 const fn experts(name: &'static str, ours: &'static [&'static str]) -> Module {
-    Module { name, holds: Holds::Experts(ours) }
+    Module { name, holds: Holds::Experts(ours, Layout::Rows) }
+}
+
+/// The weights of linear maps of all experts, every part transposed.
+const fn expert_columns(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Experts(ours, Layout::Columns) }
 }
 
 const fn unbiased(name: &'static str, ours: &'static [&'static str]) -> Module {

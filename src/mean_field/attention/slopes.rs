@@ -10,18 +10,25 @@ const MOST: usize = 6;
 
 /// Returns a few slopes that represent the `slopes` of all heads, each as a pair (share of the heads, slope).
 pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
-    let count = slopes.len();
-    let logarithms = DVector::from_iterator(count, slopes.iter().map(|slope| slope.ln()));
+    let logarithms = slopes.iter().map(|slope| slope.ln()).collect();
+    representatives(logarithms, MOST).into_iter().map(|(share, logarithm)| (share, logarithm.exp())).collect()
+}
+
+/// Returns at most `most` numbers that represent all `numbers`, each as a pair (share, number). Averages of polynomials
+/// are exact up to the degree 2 · `most` − 1.
+pub(crate) fn representatives(numbers: Vec<f64>, most: usize) -> Vec<(f64, f64)> {
+    let count = numbers.len();
+    let numbers = DVector::from_vec(numbers);
     let mut basis = vec![DVector::from_element(count, (count as f64).sqrt().recip())];
     let (mut diagonal, mut beside) = (Vec::new(), Vec::new());
-    for step in 0..MOST.min(count) {
-        let moved = logarithms.component_mul(&basis[step]);
+    for step in 0..most.min(count) {
+        let moved = numbers.component_mul(&basis[step]);
         diagonal.push(basis[step].dot(&moved));
         // The vector is made orthogonal to all before it, twice because of rounding.
         let rest = basis.iter().fold(moved, |rest, known| &rest - known * known.dot(&rest));
         let rest = basis.iter().fold(rest, |rest, known| &rest - known * known.dot(&rest));
         let norm = rest.norm();
-        if norm < 1e-9 * (1.0 + logarithms.amax()) {
+        if norm < 1e-9 * (1.0 + numbers.amax()) {
             break;
         }
         beside.push(norm);
@@ -34,7 +41,7 @@ pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
         _ => 0.0,
     });
     let SymmetricEigen { eigenvalues, eigenvectors } = SymmetricEigen::new(jacobi);
-    (0..size).map(|k| (eigenvectors[(0, k)].powi(2), eigenvalues[k].exp())).collect()
+    (0..size).map(|k| (eigenvectors[(0, k)].powi(2), eigenvalues[k])).collect()
 }
 
 #[cfg(test)]

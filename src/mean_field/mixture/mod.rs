@@ -24,7 +24,22 @@
 //! their outputs have the correlation 0.8 · 1/8 / (1/2) = 0.2, up to an error of sampling. A gradient of variance 1 at
 //! y becomes 1/2 at all experts together and 1/4 · 64/8 = 2 at a score, as J(1) = 1/4.
 //!
-//! Assumption: experts are independent, and scores have one scale. Source: Shazeer et al. 2017 for the network; the
+//! If weights multiply inputs, y = scale Σ_e f_e(w_e x), where f_e has no biases. Three numbers v_i represent the weights
+//! of all chosen experts (Gauss rule), and the expert is followed at the three inputs v_i x:
+//!
+//! ```text
+//! forward    E y_a y_c = scale² Σ_i Ω_i(ρ) F_i          F_i = E f_a f_c at the input v_i x
+//! backward   experts: G^f_ac of input i = scale² Ω_i(ρ) G^y_ac, and v_i² times the gradient at this input reaches x
+//!            router: G^s_ac = scale² Σ_i J_i(ρ) (p_i/2)² n F_i G^y_ac/n_experts          p = d ln F_aa/d ln v
+//! Ω_i(ρ) = E Σ_e l_i(√(w_ae w_ce))          J_i(ρ) = E Σ_ee' l_i(√(w_ae w_ce)) ∂ln w_ae/∂s_ae' ∂ln w_ce/∂s_ce'
+//! ```
+//!
+//! where the sums are over the experts e that both tokens go to; l_i is the parabola that is 1 at v_i and 0 at the other
+//! two; F_i is the kernel at input i; p_i is the exponent of E f² as a power of the weight.
+//!
+//! Assumption: experts are independent, and scores have one scale; if weights multiply inputs, E f_a f_c depends on the
+//! product of both weights, and p decides E (df/dw)². Both are exact for powers of the weight; for a gate with SiLU the
+//! gradient of the router is 1 to 2 % too small. Source: Shazeer et al. 2017 for the network, Llama 4 for inputs; the
 //! rule is ours.
 
 mod weights;
@@ -35,10 +50,11 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use sigprop_stack::Mixture;
+use sigprop_stack::{Mixture, Multiplied, Scale};
 
 pub(crate) use self::weights::Weights;
-use super::component::MeanFieldFan;
+use super::attention::slopes::representatives;
+use super::component::{MeanField, MeanFieldFan};
 use super::gradient::Gradient;
 use super::kernel::{Kernel, correlation};
 use super::signal::Signal;
@@ -48,12 +64,30 @@ const DRAWS: usize = 1 << 13;
 /// The number of intervals of arccos ρ between 0 and π. Angles are used because Ω falls like √(1 − ρ) near ρ = 1.
 const INTERVALS: usize = 16;
 
-/// Ω (`overlaps`) and J (`passed`) of a mixture at equidistant angles arccos ρ, for one standard deviation of the
-/// scores.
+/// The number of inputs at which an expert is followed if weights multiply inputs.
+const INPUTS: usize = 3;
+/// The relative standard deviation of weights that are all equal, which are spread so that three of them differ.
+const SPREAD: f64 = 3e-3;
+
+/// Ω and J of a mixture for one standard deviation of the scores, with the factors v on the input of its expert.
 #[derive(Clone, Debug)]
-pub(crate) struct Routing {
+pub(crate) struct Routing(Vec<Route>);
+
+/// Ω_i (`overlaps`) and J_i (`passed`) at equidistant angles arccos ρ, of an expert whose input is v_i x.
+#[derive(Clone, Debug)]
+struct Route {
+    /// v_i; 1 if weights multiply outputs.
+    factor: f64,
     overlaps: Vec<f64>,
     passed: Vec<f64>,
+}
+
+/// Returns how many times the expert of a mixture is followed.
+pub(crate) fn inputs(mixture: &Mixture) -> usize {
+    match mixture.weights_multiply {
+        Multiplied::Outputs => 1,
+        Multiplied::Inputs => INPUTS,
+    }
 }
 
 impl Routing {
@@ -62,20 +96,77 @@ impl Routing {
         let mut generator = ChaCha8Rng::seed_from_u64(0);
         let mut normal =
             || -> Vec<f64> { (0..mixture.n_experts).map(|_| StandardNormal.sample(&mut generator)).collect() };
-        let (mut overlaps, mut passed) = (vec![0.0; INTERVALS + 1], vec![0.0; INTERVALS + 1]);
-        for _ in 0..DRAWS {
-            let (first, second) = (normal(), normal());
-            let scores: Vec<f64> = first.iter().map(|z| std * z).collect();
-            let one = Weights::new(mixture, &scores);
-            for (index, (overlap, passed)) in overlaps.iter_mut().zip(&mut passed).enumerate() {
-                let (own, rho) = (PI * index as f64 / INTERVALS as f64).sin_cos();
-                let scores: Vec<f64> = first.iter().zip(&second).map(|(a, b)| std * (rho * a + own * b)).collect();
-                let other = Weights::new(mixture, &scores);
-                *overlap += one.overlap(&other) / DRAWS as f64;
-                *passed += one.passed(&other) / DRAWS as f64;
+        let pairs: Vec<[Vec<f64>; 2]> = (0..DRAWS).map(|_| [normal(), normal()]).collect();
+        let scores = |[first, second]: &[Vec<f64>; 2], angle: f64| -> Vec<f64> {
+            let (own, rho) = angle.sin_cos();
+            first.iter().zip(second).map(|(a, b)| std * (rho * a + own * b)).collect()
+        };
+        let firsts: Vec<Weights> = pairs.iter().map(|pair| Weights::new(mixture, &scores(pair, 0.0))).collect();
+        let factors = match mixture.weights_multiply {
+            Multiplied::Outputs => vec![1.0],
+            Multiplied::Inputs => factors(&firsts),
+        };
+        let route =
+            |&factor: &f64| Route { factor, overlaps: vec![0.0; INTERVALS + 1], passed: vec![0.0; INTERVALS + 1] };
+        let mut routes: Vec<Route> = factors.iter().map(route).collect();
+        for (pair, one) in pairs.iter().zip(&firsts) {
+            for index in 0..=INTERVALS {
+                let other = Weights::new(mixture, &scores(pair, PI * index as f64 / INTERVALS as f64));
+                for (overlap, passed) in
+                    one.overlaps(&other).zip(one.passed(&other)).filter(|(overlap, _)| *overlap > 0.0)
+                {
+                    for (place, route) in routes.iter_mut().enumerate() {
+                        let share = match mixture.weights_multiply {
+                            Multiplied::Outputs => 1.0,
+                            Multiplied::Inputs => parabola(&factors, place, overlap.sqrt()) / overlap,
+                        };
+                        route.overlaps[index] += overlap * share / DRAWS as f64;
+                        route.passed[index] += passed * share / DRAWS as f64;
+                    }
+                }
             }
         }
-        Self { overlaps, passed }
+        Self(routes)
+    }
+
+    /// Returns the routing of one expert at the first input, which stands for all: E f_a f_c at the other inputs is
+    /// proportional to that at the first.
+    pub(crate) fn of_one(&self, experts: &[Arc<Signal>]) -> Self {
+        let exponents = exponents(&self.0, experts);
+        let ratios: Vec<f64> = ln_ratios(experts).into_iter().map(f64::exp).collect();
+        let sum = |of: &dyn Fn(usize) -> Vec<f64>| -> Vec<f64> {
+            let terms: Vec<Vec<f64>> = (0..self.0.len()).map(of).collect();
+            (0..=INTERVALS).map(|index| terms.iter().map(|term| term[index]).sum()).collect()
+        };
+        let scaled = |values: &[f64], by: f64| values.iter().map(|value| value * by).collect::<Vec<f64>>();
+        let overlaps = sum(&|place| scaled(&self.0[place].overlaps, ratios[place]));
+        let passed = sum(&|place| scaled(&self.0[place].passed, ratios[place] * exponents[place]));
+        Self(vec![Route { factor: self.0[0].factor, overlaps, passed }])
+    }
+
+    /// Returns the standard deviation of E f² by the weight, relative to its mean; 0 if weights multiply outputs.
+    pub(crate) fn deviation(&self, experts: &[Arc<Signal>]) -> f64 {
+        let total: f64 = self.0.iter().map(|route| route.overlaps[0]).sum();
+        let mean = |power: f64| -> f64 {
+            let of = |(route, ln): (&Route, f64)| route.overlaps[0] / total * (power * ln).exp();
+            self.0.iter().zip(ln_ratios(experts)).map(of).sum()
+        };
+        (mean(2.0) / mean(1.0).powi(2) - 1.0).max(0.0).sqrt()
+    }
+
+    /// Returns the input of the expert at place `place`.
+    pub(crate) fn input(&self, place: usize, x: &Arc<Signal>) -> Arc<Signal> {
+        let factor = self.0[place].factor;
+        if self.0.len() == 1 { Arc::clone(x) } else { Arc::new(Scale { factor }.forward(x)) }
+    }
+
+    /// Returns the gradients at x from the `gradients` at the inputs of the experts.
+    pub(crate) fn backward(&self, gradients: &[Gradient]) -> Vec<Gradient> {
+        let scaled = |(route, gradient): (&Route, &Gradient)| {
+            let factor = route.factor * route.factor;
+            Gradient { kernel: gradient.kernel.scaled(factor), ..gradient.clone() }
+        };
+        if self.0.len() == 1 { gradients.to_vec() } else { self.0.iter().zip(gradients).map(scaled).collect() }
     }
 
     /// Returns the standard deviation of the scores of `x`.
@@ -84,6 +175,48 @@ impl Routing {
         let second = positions.sum(|node| x.kernel.own[node]) / positions.length;
         (x.width * mixture.router.init.variance() * second * x.kernel.ln_unit.exp()).sqrt()
     }
+}
+
+/// Returns three numbers that represent the weights of chosen experts, the one of most experts first.
+fn factors(weights: &[Weights]) -> Vec<f64> {
+    let chosen = weights.iter().flat_map(|weights| &weights.chosen).filter(|weight| **weight > 0.0);
+    // Weights that are all equal are spread a little, so that there are three.
+    let spread = |(index, weight): (usize, &f64)| {
+        let side = [1.0, 0.0, 0.0, -1.0, 0.0, 0.0][index % 6];
+        weight * (SPREAD * 3f64.sqrt() * side).exp()
+    };
+    let mut factors = representatives(chosen.enumerate().map(spread).collect(), INPUTS);
+    factors.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    factors.into_iter().map(|(_, factor)| factor).collect()
+}
+
+/// Returns the parabola that is 1 at the factor at `place` and 0 at the others, at the weight `weight`.
+fn parabola(factors: &[f64], place: usize, weight: f64) -> f64 {
+    let others = factors.iter().enumerate().filter(|(other, _)| *other != place);
+    others.map(|(_, factor)| (weight - factor) / (factors[place] - factor)).product()
+}
+
+/// Returns ln E f² of the outputs of an expert, averaged over positions, relative to the first; 0 if they are zero.
+fn ln_ratios(experts: &[Arc<Signal>]) -> Vec<f64> {
+    let ln = |expert: &Arc<Signal>| {
+        let Kernel { positions, own, ln_unit, .. } = &expert.kernel;
+        positions.sum(|node| own[node]).ln() + ln_unit
+    };
+    let first = ln(&experts[0]);
+    experts.iter().map(|expert| if expert.kernel.is_zero() { 0.0 } else { ln(expert) - first }).collect()
+}
+
+/// Returns (p/2)² of the expert at each input, from the differences of ln E f² to the other inputs; 1 if weights
+/// multiply outputs.
+fn exponents(routes: &[Route], experts: &[Arc<Signal>]) -> Vec<f64> {
+    if routes.len() == 1 {
+        return vec![1.0];
+    }
+    let ln = ln_ratios(experts);
+    let slope = |i: usize, j: usize| (ln[i] - ln[j]) / (routes[i].factor / routes[j].factor).ln();
+    // The slope of the parabola through all three: p_i = s_ij + s_ik − s_jk.
+    let at = |i: usize| slope(i, (i + 1) % 3) + slope(i, (i + 2) % 3) - slope((i + 1) % 3, (i + 2) % 3);
+    (0..INPUTS).map(|place| (0.5 * at(place)).powi(2)).collect()
 }
 
 /// Interpolates a function of ρ at ρ = `correlation`. `values` has the function at equidistant angles arccos ρ.
@@ -101,37 +234,49 @@ fn times(kernel: &Kernel, x: &Kernel, values: &[f64]) -> Kernel {
     kernel.with(kernel.ln_unit, own, pairs.map(|(&pair, factor)| pair * factor).collect())
 }
 
-/// Returns the output, from the router's input `x` and the output `expert` of one expert that represents all experts.
-pub(crate) fn merge(mixture: &Mixture, routing: &Routing, x: &Signal, expert: &Signal) -> Signal {
-    let kernel = times(&expert.kernel, &x.kernel, &routing.overlaps).scaled(mixture.scale * mixture.scale);
-    Signal::centred(expert.width, kernel)
+/// Returns the sum of kernels, which may have negative entries.
+fn sum(kernels: impl Iterator<Item = Kernel>) -> Kernel {
+    kernels.reduce(|sum, kernel| sum.plus(&kernel)).expect("a mixture has a route")
 }
 
-/// Returns the gradients at the scores and at the representative expert, from the gradient at the output.
+/// Returns the output, from the router's input `x` and the outputs of one expert that represents all `experts`, at each
+/// of its inputs.
+pub(crate) fn merge(mixture: &Mixture, routing: &Routing, x: &Signal, experts: &[Arc<Signal>]) -> Signal {
+    let of = |(route, expert): (&Route, &Arc<Signal>)| times(&expert.kernel, &x.kernel, &route.overlaps);
+    let kernel = sum(routing.0.iter().zip(experts).map(of));
+    Signal::centred(experts[0].width, kernel.scaled(mixture.scale * mixture.scale))
+}
+
+/// Returns the gradients at the scores and at the representative expert for each of its inputs, from the gradient at
+/// the output.
 pub(crate) fn split(
     mixture: &Mixture,
     routing: &Routing,
-    [x, expert]: [&Arc<Signal>; 2],
+    (x, experts): (&Signal, &[Arc<Signal>]),
     gradient: &Gradient,
-) -> [Gradient; 2] {
+) -> (Gradient, Vec<Gradient>) {
     let square = mixture.scale * mixture.scale;
-    let met = gradient.kernel.times(&expert.kernel);
-    let scores = times(&met, &x.kernel, &routing.passed).scaled(square * expert.width / mixture.n_experts as f64);
-    let experts = times(&gradient.kernel, &x.kernel, &routing.overlaps).scaled(square);
-    [scores, experts].map(Gradient::independent)
+    let exponents = exponents(&routing.0, experts);
+    let of_scores = routing.0.iter().zip(experts).zip(exponents).map(|((route, expert), exponent)| {
+        times(&gradient.kernel.times(&expert.kernel), &x.kernel, &route.passed).scaled(exponent)
+    });
+    let scores = sum(of_scores).scaled(square * experts[0].width / mixture.n_experts as f64);
+    let of = |route: &Route| times(&gradient.kernel, &x.kernel, &route.overlaps).scaled(square);
+    (Gradient::independent(scores), routing.0.iter().map(of).map(Gradient::independent).collect())
 }
 
-/// A mixture as a component with two inputs: the input of the router, and the output of one expert that represents all
-/// experts.
+/// A mixture as a component with several inputs: the input of the router, and the outputs of one expert that represents
+/// all experts.
 pub(crate) struct Routed<'m>(pub(crate) &'m Mixture, pub(crate) &'m Routing);
 
 impl MeanFieldFan for Routed<'_> {
     fn merge(&self, _: &Signal, parts: &[Arc<Signal>]) -> Signal {
-        merge(self.0, self.1, &parts[0], &parts[1])
+        merge(self.0, self.1, &parts[0], &parts[1..])
     }
 
     fn split(&self, _: &Signal, parts: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient> {
-        split(self.0, self.1, [&parts[0], &parts[1]], gradient).into()
+        let (scores, experts) = split(self.0, self.1, (&parts[0], &parts[1..]), gradient);
+        [scores].into_iter().chain(experts).collect()
     }
 }
 
@@ -142,14 +287,23 @@ pub(crate) fn router_backward(mixture: &Mixture, scores: &Gradient) -> Gradient 
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Init, Tensor, Weighting};
+    use sigprop_stack::{Init, Multiplied, Tensor, Weighting};
 
     use super::*;
 
     fn two_of_eight() -> Mixture {
         let router = Tensor { name: "router".to_owned(), init: Init::Zero };
         let weighting = Weighting::Softmax;
-        Mixture { n_experts: 8, top_k: 2, weighting, normalised: true, scale: 1.0, router, expert: Vec::new() }
+        Mixture {
+            n_experts: 8,
+            top_k: 2,
+            weighting,
+            weights_multiply: Multiplied::Outputs,
+            normalised: true,
+            scale: 1.0,
+            router,
+            expert: Vec::new(),
+        }
     }
 
     #[test]
@@ -177,14 +331,22 @@ mod tests {
     fn equal_scores_by_hand() {
         let router = Tensor { name: "router".to_owned(), init: Init::Zero };
         let weighting = Weighting::Softmax;
-        let mixture =
-            Mixture { n_experts: 8, top_k: 2, weighting, normalised: true, scale: 1.0, router, expert: Vec::new() };
+        let mixture = Mixture {
+            n_experts: 8,
+            top_k: 2,
+            weighting,
+            weights_multiply: Multiplied::Outputs,
+            normalised: true,
+            scale: 1.0,
+            router,
+            expert: Vec::new(),
+        };
         let routing = Routing::new(&mixture, 1e-6);
-        approx::assert_relative_eq!(at(&routing.overlaps, 1.0), 0.5, epsilon = 1e-6);
-        approx::assert_relative_eq!(at(&routing.overlaps, 0.0), 1.0 / 8.0, epsilon = 0.003);
+        approx::assert_relative_eq!(at(&routing.0[0].overlaps, 1.0), 0.5, epsilon = 1e-6);
+        approx::assert_relative_eq!(at(&routing.0[0].overlaps, 0.0), 1.0 / 8.0, epsilon = 0.003);
         // (δ_ij − ½)/2 over two experts: 4 · 1/16.
-        approx::assert_relative_eq!(at(&routing.passed, 1.0), 0.25, epsilon = 1e-6);
+        approx::assert_relative_eq!(at(&routing.0[0].passed, 1.0), 0.25, epsilon = 1e-6);
         // Two choices are the same by chance in 1 case of 28: ¼. They share one expert in 12 cases of 28: 1/16.
-        approx::assert_relative_eq!(at(&routing.passed, 0.0), (0.25 + 12.0 / 16.0) / 28.0, epsilon = 0.002);
+        approx::assert_relative_eq!(at(&routing.0[0].passed, 0.0), (0.25 + 12.0 / 16.0) / 28.0, epsilon = 0.002);
     }
 }

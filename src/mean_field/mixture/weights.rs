@@ -46,31 +46,40 @@ impl Weights {
         Self { chosen, alone, shared }
     }
 
-    /// Returns Σ_i w_i w'_i over the experts, where w' are the weights of the `other` token.
-    pub(crate) fn overlap(&self, other: &Self) -> f64 {
-        self.chosen.iter().zip(&other.chosen).map(|(a, b)| a * b).sum()
+    /// Returns w_i w'_i for every expert i, where w' are the weights of the `other` token.
+    pub(crate) fn overlaps(&self, other: &Self) -> impl Iterator<Item = f64> {
+        self.chosen.iter().zip(&other.chosen).map(|(a, b)| a * b)
     }
 
-    /// Returns Σ_ij ∂w_i/∂score_j ∂w'_i/∂score'_j, where w' and score' are of the `other` token.
-    pub(crate) fn passed(&self, other: &Self) -> f64 {
+    /// Returns Σ_j ∂w_i/∂score_j ∂w'_i/∂score'_j for every expert i, where w' and score' are of the `other` token.
+    pub(crate) fn passed(&self, other: &Self) -> impl Iterator<Item = f64> {
         let together: f64 = self.shared.iter().zip(&other.shared).map(|(a, b)| a * b).sum();
-        let row = |i: usize| {
+        let row = move |i: usize| {
             let [(one, s), (another, t)] = [self, other].map(|weights| (weights.alone[i], weights.shared[i]));
             self.chosen[i] * other.chosen[i] * (one * another - one * t - another * s + together)
         };
-        (0..self.chosen.len()).map(row).sum()
+        (0..self.chosen.len()).map(row)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Init, Tensor};
+    use sigprop_stack::{Init, Multiplied, Tensor};
 
     use super::*;
 
     fn mixture(n_experts: usize, top_k: usize, weighting: Weighting, normalised: bool) -> Mixture {
         let router = Tensor { name: "router".to_owned(), init: Init::Zero };
-        Mixture { n_experts, top_k, weighting, normalised, scale: 1.0, router, expert: Vec::new() }
+        Mixture {
+            n_experts,
+            top_k,
+            weighting,
+            weights_multiply: Multiplied::Outputs,
+            normalised,
+            scale: 1.0,
+            router,
+            expert: Vec::new(),
+        }
     }
 
     #[test]
@@ -95,7 +104,7 @@ mod tests {
                     moved(1.0).iter().zip(moved(-1.0)).map(|(a, b)| ((a - b) / (2.0 * step)).powi(2)).sum::<f64>();
             }
             let weights = Weights::new(&mixture, &scores);
-            let got = weights.passed(&weights);
+            let got = weights.passed(&weights).sum::<f64>();
             approx::assert_relative_eq!(got, expected, max_relative = 1e-7);
         }
     }

@@ -67,8 +67,9 @@ impl FiniteWidthPass {
     /// Returns the input of part number `part` of a fan, given the input of the fan.
     pub(super) fn part_input(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
         let leading = self.leading.fork(at, fan, &input.leading, part);
+        let moments = PairMoments::of(&leading);
         if input.inside.is_some() {
-            return Signal { leading, ..input.clone() };
+            return Signal { leading, moments, ..input.clone() };
         }
         let mut stream = (*input.stream).clone();
         let mut slot = input.slot;
@@ -81,8 +82,11 @@ impl FiniteWidthPass {
             let before = Some(self.expansion.fluctuations().clone());
             self.forks.push(Forked { drawn, settled, before, ..Forked::default() });
         }
-        // The router of a mixture reads the input itself, and the expert a copy.
-        let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
+        // The router of a mixture reads the input itself, and the expert a copy. The expert at its other inputs is
+        // followed at infinite width alone.
+        let is_mixture = matches!(fan, Fan::Mixture(_));
+        let is_again = is_mixture && part > 0;
+        let is_copy = if is_mixture { part == 0 } else { part > 0 && attention.is_none() };
         if is_copy {
             self.forks.last_mut().expect("the first part opened it").copied.push(slot);
             slot = self.expansion.fork(slot);
@@ -96,8 +100,8 @@ impl FiniteWidthPass {
             let memory = Memory { moments: input.moments, means, covariance };
             self.forks.last_mut().expect("the first part opened it").memory = Some(memory);
         }
-        let inside = attention.map(|_| Arc::new(around.clone()));
-        Signal { leading, moments: input.moments, stream: Arc::new(stream), slot, inside }
+        let inside = (attention.is_some() || is_again).then(|| Arc::new(around.clone()));
+        Signal { leading, moments, stream: Arc::new(stream), slot, inside }
     }
 
     /// Returns the output of a fan, and the data for its backward pass.
@@ -123,8 +127,8 @@ impl FiniteWidthPass {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
-            (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
-                self.routed((mixture, routing), [&x, &parts[0]], &y)
+            (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, (_, experts), _)) => {
+                self.routed((mixture, &routing.of_one(experts)), [&x, &parts[0]], &y)
             }
             _ => self.merged(at, fan, &x, &parts, &y),
         };
@@ -185,7 +189,17 @@ impl FiniteWidthPass {
                 };
                 parts.into_iter().map(part).collect()
             }
-            Joined::Routed(merged, _) => parts.into_iter().map(|part| of(part, merged.slots()[1])).collect(),
+            Joined::Routed(merged, _) => {
+                let expert = merged.slots()[1];
+                let given = self.expansion.given(expert);
+                let again = |leading: LeadingGradient| {
+                    let (_, cosine) = levels(&leading.kernel);
+                    Gradient::new(leading, expert, Some(Inside::new(given.with_cosine(cosine))))
+                };
+                let mut parts = parts.into_iter();
+                let first = parts.next().map(|part| of(part, expert));
+                first.into_iter().chain(parts.map(again)).collect()
+            }
             Joined::Inside => parts.into_iter().map(|leading| Gradient::new(leading, slot, inside.clone())).collect(),
         })
     }
@@ -199,10 +213,10 @@ impl FiniteWidthPass {
         (merged, fluctuations): (&mut Merged, &Fluctuations),
         gradient: &LeadingGradient,
     ) {
-        let mean_field::Kept::Mixture(routing, [x, expert], _) = kept else { unreachable!("of a mixture") };
-        let [scores, experts] = mixture::split(mixture, routing, [x, expert], gradient);
+        let mean_field::Kept::Mixture(routing, (x, experts), _) = kept else { unreachable!("of a mixture") };
+        let (scores, experts) = mixture::split(mixture, routing, (x, experts), gradient);
         let output = levels(&gradient.kernel).1;
-        let cosines = [&scores, &experts].map(|part| Cosines { output, input: levels(&part.kernel).1 });
+        let cosines = [&scores, &experts[0]].map(|part| Cosines { output, input: levels(&part.kernel).1 });
         self.expansion.split(merged, false, &cosines);
         self.leading.added = self.of_router((x, merged.slots()[0]), fluctuations, &scores);
     }
@@ -253,11 +267,14 @@ impl FiniteWidthPass {
         let KeptFan { x, merged, forked, output } = of_fan;
         let of_parts: Vec<f64> = parts.iter().map(|part| levels(&part.leading.kernel).0).collect();
         let inside: Vec<Option<Inside>> = parts.iter().map(|part| part.inside.clone()).collect();
-        let router = match &kept {
-            mean_field::Kept::Mixture(.., Some(back)) => levels(&back.kernel).0,
-            _ => f64::NEG_INFINITY,
-        };
         let mut parts: Vec<LeadingGradient> = parts.into_iter().map(|part| part.leading).collect();
+        let of_mixture = match &kept {
+            mean_field::Kept::Mixture(routing, _, Some(back)) => {
+                let experts = ln_sum(routing.backward(&parts).iter().map(|part| levels(&part.kernel).0));
+                vec![levels(&back.kernel).0, experts]
+            }
+            _ => Vec::new(),
+        };
         self.weigh((&merged, &forked), &inside, (&mut parts, &of_parts));
         let leading = self.leading.join(at, fan, kept, parts)?;
         let (own, cosine) = levels(&leading.kernel);
@@ -276,7 +293,7 @@ impl FiniteWidthPass {
                 self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
             }
             Joined::Routed(merged, _) => {
-                let ends = Ends { parts: vec![router, of_parts[0]], ln_ratio: output.0 - own };
+                let ends = Ends { parts: of_mixture, ln_ratio: output.0 - own };
                 self.expansion.join(&merged, &forked.copied, x.moments.width, &ends);
             }
             Joined::Inside => {

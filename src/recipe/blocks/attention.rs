@@ -3,8 +3,19 @@
 use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale};
 
 use super::{Block, CROSS_ATTENTION};
-use crate::architecture::{Latent, QkNorm};
+use crate::architecture::{GlobalHeads, Latent, QkNorm};
 use crate::recipe::{Fans, Role};
+
+/// The sizes of the heads of a block.
+pub(super) struct HeadSizes {
+    n_kv_heads: usize,
+    /// The width of a head of queries and keys.
+    pub(super) d_head: usize,
+    /// The width of a head of values.
+    d_value: usize,
+    /// True if values have the map of the keys.
+    shared_values: bool,
+}
 
 /// The chains of nodes that compute queries, keys and values from their input.
 struct States {
@@ -52,12 +63,13 @@ impl Block<'_> {
     /// The attention of the heads to all tokens of the same sequence, with the given `states`.
     fn softmax(&self, states: States) -> Attention {
         let architecture = self.blocks.architecture;
+        let heads = self.head_sizes();
         let by_layer = if architecture.attention_scale_by_layer { 1.0 / (self.index + 1) as f64 } else { 1.0 };
         Attention {
             n_heads: architecture.n_heads,
-            n_kv_heads: architecture.kv_heads_of(self.index),
-            d_head: architecture.d_head,
-            d_value: architecture.d_value,
+            n_kv_heads: heads.n_kv_heads,
+            d_head: heads.d_head,
+            d_value: heads.d_value,
             scale: architecture.attention_scale * by_layer,
             softcap: architecture.attention_softcap,
             mask: Mask::FULL,
@@ -73,7 +85,7 @@ impl Block<'_> {
     /// The nodes of an attention branch, from the heads to its output.
     fn attended(&self, path: &str, heads: Node) -> Vec<Node> {
         let architecture = self.blocks.architecture;
-        let fans = Fans::new(architecture.n_heads * architecture.d_value, architecture.d_model);
+        let fans = Fans::new(architecture.n_heads * self.head_sizes().d_value, architecture.d_model);
         let mut body = vec![heads];
         body.extend(self.inner_norm());
         let output = format!("{path}.output");
@@ -89,23 +101,49 @@ impl Block<'_> {
         let linear = |name: &str, role, fan_in, fan_out| {
             self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), architecture.qkv_biases)
         };
-        let (query_heads, heads) = (architecture.n_heads, architecture.kv_heads_of(self.index));
-        let query = linear("query", Role::Query, architecture.d_model, query_heads * architecture.d_head);
-        let key = linear("key", Role::Key, kv_width, heads * architecture.d_head);
-        let value = linear("value", Role::Value, kv_width, heads * architecture.d_value);
+        let (query_heads, sizes) = (architecture.n_heads, self.head_sizes());
+        let heads = sizes.n_kv_heads;
+        let query = linear("query", Role::Query, architecture.d_model, query_heads * sizes.d_head);
+        let key = linear("key", Role::Key, kv_width, heads * sizes.d_head);
+        let value = if sizes.shared_values {
+            Node { name: "value".to_owned(), ..key.clone() }
+        } else {
+            linear("value", Role::Value, kv_width, heads * sizes.d_value)
+        };
         let finished = |linear, name: &str, heads| {
             let rotary = rotary.map(|rotary| rotated(&format!("{name}_rotary"), rotary));
-            [Some(linear), self.qk_norm(&format!("{name}_norm"), heads), rotary].into_iter().flatten().collect()
+            let norm = self.qk_norm(&format!("{name}_norm"), heads, rotary.is_some());
+            [Some(linear), norm, rotary].into_iter().flatten().collect()
         };
-        States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value: vec![value] }
+        let has_norm = architecture.qk_norm == QkNorm::HeadAndValue;
+        let norm = has_norm.then(|| self.qk_norm("value_norm", heads, false)).flatten();
+        let value = [value].into_iter().chain(norm).collect();
+        States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value }
     }
 
-    /// The norm of queries or keys, if they have one.
-    fn qk_norm(&self, name: &str, heads: usize) -> Option<Node> {
+    /// The sizes of the heads of this block.
+    pub(super) fn head_sizes(&self) -> HeadSizes {
+        let architecture = self.blocks.architecture;
+        match architecture.global_heads.filter(|_| self.window().is_none()) {
+            Some(GlobalHeads { n_kv_heads, d_head, shared_values }) => {
+                HeadSizes { n_kv_heads, d_head, d_value: d_head, shared_values }
+            }
+            None => HeadSizes {
+                n_kv_heads: architecture.kv_heads_of(self.index),
+                d_head: architecture.d_head,
+                d_value: architecture.d_value,
+                shared_values: false,
+            },
+        }
+    }
+
+    /// The norm of queries, keys or values, if they have one.
+    fn qk_norm(&self, name: &str, heads: usize, rotated: bool) -> Option<Node> {
         let norm = self.blocks.architecture.norm?;
         let groups = match self.blocks.architecture.qk_norm {
             QkNorm::None => return None,
-            QkNorm::Head => heads,
+            QkNorm::Rotated if !rotated => return None,
+            QkNorm::Head | QkNorm::HeadAndValue | QkNorm::Rotated => heads,
             QkNorm::Projection => 1,
         };
         Some(Node::apply(name, Component::Norm(Norm { groups, ..norm })))

@@ -1,10 +1,10 @@
 //! Feed-forward networks: plain, gated, mixtures of experts.
 
-use sigprop_stack::{Branch, Component, Mixture, Node, Op, Product, Sum, Tensor, Weighting};
+use sigprop_stack::{Branch, Component, Mixture, Multiplied, Node, Op, Product, Scale, Sum, Tensor, Weighting};
 
 use super::Block;
 use crate::architecture::Experts;
-use crate::recipe::{Fans, Role, Slot};
+use crate::recipe::{BlockNorm, Fans, Role, Slot};
 
 impl Block<'_> {
     /// The feed-forward branch, without the norm of its input.
@@ -41,12 +41,22 @@ impl Block<'_> {
     /// A mixture of experts, plus the shared experts that every token goes to, if there are any.
     fn mixture(&self, path: &str, experts: &Experts) -> Node {
         if experts.shared_d_ff == 0 {
-            return Node::new("experts", Op::Mixture(self.routed(path, experts)));
+            return Node::new("experts", self.routed(path, experts));
         }
-        let routed = Node::new("routed", Op::Mixture(self.routed(&format!("{path}.routed"), experts)));
-        let branches = [routed, Node::new("shared", self.shared(&format!("{path}.shared"), experts))];
-        let branches = branches.map(|node| Branch::constant(1.0, vec![node]));
+        let routed = self.routed(&format!("{path}.routed"), experts);
+        let shared = self.shared(&format!("{path}.shared"), experts);
+        let branches = [("routed", routed), ("shared", shared)].map(|(name, op)| {
+            let op = if experts.own_norms { self.normed(op) } else { op };
+            Branch::constant(1.0, vec![Node::new(name, op)])
+        });
         Node::new("experts", Op::Sum(Sum { branches: branches.into() }))
+    }
+
+    /// Experts between norms of their own.
+    fn normed(&self, experts: Op) -> Op {
+        let norms = [("norm", BlockNorm::Input), ("output_norm", BlockNorm::Output)];
+        let [before, after] = norms.map(|(name, place)| self.norm(name, place));
+        Op::Chain(before.into_iter().chain([Node::new("experts", experts)]).chain(after).collect())
     }
 
     /// The shared experts, which every token goes to. With a gate they are a mixture of one expert, weighted by the
@@ -60,6 +70,7 @@ impl Block<'_> {
             n_experts: 1,
             top_k: 1,
             weighting: Weighting::Sigmoid,
+            weights_multiply: Multiplied::Outputs,
             normalised: false,
             scale: 1.0,
             router: self.router(path, 1),
@@ -67,15 +78,24 @@ impl Block<'_> {
         })
     }
 
-    fn routed(&self, path: &str, experts: &Experts) -> Mixture {
-        Mixture {
+    /// The experts that the router chooses. A factor on scores is one on the input of the router, which experts undo.
+    fn routed(&self, path: &str, experts: &Experts) -> Op {
+        let is_scaled = (experts.router_scale - 1.0).abs() > 0.0;
+        let scale = |name, factor| is_scaled.then(|| Node::apply(name, Component::Scale(Scale { factor })));
+        let expert = self.perceptron(path, experts.d_ff, Role::ExpertOut);
+        let mixture = Op::Mixture(Mixture {
             n_experts: experts.n_experts,
             top_k: experts.top_k,
             weighting: experts.weighting,
+            weights_multiply: experts.weights_multiply,
             normalised: experts.normalised,
             scale: experts.scale,
             router: self.router(path, experts.n_experts),
-            expert: self.perceptron(path, experts.d_ff, Role::ExpertOut),
+            expert: scale("input_scale", experts.router_scale.recip()).into_iter().chain(expert).collect(),
+        });
+        match scale("router_scale", experts.router_scale) {
+            Some(scale) => Op::Chain(vec![scale, Node::new("experts", mixture)]),
+            None => mixture,
         }
     }
 

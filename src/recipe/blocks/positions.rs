@@ -8,7 +8,7 @@ use crate::recipe::Table;
 
 impl Block<'_> {
     /// The number of tokens that a query attends to; `None` if there is no limit.
-    fn window(&self) -> Option<usize> {
+    pub(super) fn window(&self) -> Option<usize> {
         self.blocks.architecture.windows.get(self.index).copied().filter(|&window| window > 0)
     }
 
@@ -29,7 +29,7 @@ impl Block<'_> {
         if architecture.positions != Positions::Rotary || !rotated {
             return None;
         }
-        let d_head = architecture.latent.map_or(architecture.d_head, |latent| latent.d_rope);
+        let d_head = architecture.latent.map_or_else(|| self.head_sizes().d_head, |latent| latent.d_rope);
         let usual = |base| Rotary::new(d_head, architecture.rotary_dim, base);
         let window = self.window().map(|_| (&architecture.rotary_window_frequencies, architecture.rotary_window_base));
         Some(match (window, &architecture.rotary_frequencies) {

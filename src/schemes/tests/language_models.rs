@@ -3,7 +3,7 @@
 use super::{Role, Scheme, Table, projection, residual};
 use crate::architecture::{Activation, Architecture, Experts, NormPlacement, Resolved};
 use crate::recipe::{Fans, Outer, Slot};
-use sigprop_stack::Weighting;
+use sigprop_stack::{Multiplied, Weighting};
 
 /// The standard deviation of a normal distribution truncated at ±3.
 const CUT: f64 = 0.986_578_392_6;
@@ -96,6 +96,9 @@ fn olmo_core_scales_experts() {
         shared_d_ff: 0,
         shared_gate: false,
         weighting: Weighting::Softmax,
+        weights_multiply: Multiplied::Outputs,
+        router_scale: 1.0,
+        own_norms: false,
         normalised: true,
         scale: 1.0,
         first_dense: 0,

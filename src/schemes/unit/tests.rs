@@ -1,6 +1,6 @@
 //! The variances after every map of a network under this scheme, and special cases with known weights.
 
-use sigprop_stack::{Init, Named, Quantity, Stack, Weighting};
+use sigprop_stack::{Init, Multiplied, Named, Quantity, Stack, Weighting};
 
 use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, Positions, QkNorm};
 use crate::assemble::{AssembleError, Input, Run, assemble};
@@ -52,6 +52,9 @@ fn mixture() -> Experts {
         shared_d_ff: 64,
         shared_gate: true,
         weighting: Weighting::Softmax,
+        weights_multiply: Multiplied::Outputs,
+        router_scale: 1.0,
+        own_norms: false,
         normalised: true,
         scale: 1.0,
         first_dense: 1,

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Node, Tensor};
 
-/// y = `scale` · Σ_e w_e(x) expert_e(x) over the `top_k` experts with the largest router scores.
+/// y = `scale` · Σ_e w_e(x) expert_e(x) over the `top_k` experts with the largest router scores; if weights multiply
+/// inputs, y = `scale` · Σ_e expert_e(w_e(x) x).
 ///
 /// All experts have the structure of `expert` and weights of their own: a tensor in it represents `n_experts` tensors
 /// of its shape.
@@ -17,6 +18,9 @@ pub struct Mixture {
     pub top_k: usize,
     /// The function from scores to weights.
     pub weighting: Weighting,
+    /// The place where weights act.
+    #[serde(default)]
+    pub weights_multiply: Multiplied,
     /// True if the weights of the chosen experts are divided by their sum.
     pub normalised: bool,
     /// Factor on the weighted sum of the outputs of the experts.
@@ -35,4 +39,15 @@ pub enum Weighting {
     Softmax,
     /// 1/(1 + e^(−score)).
     Sigmoid,
+}
+
+/// The place where the weights of experts act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Multiplied {
+    /// Weights multiply the outputs of experts.
+    #[default]
+    Outputs,
+    /// Weights multiply the inputs of experts (Llama 4).
+    Inputs,
 }

@@ -23,7 +23,7 @@ pub use convolution::Convolution;
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingTerm, Gaussian, GivenIds, Ids, PowerLaw, Source};
 pub use linear::Linear;
-pub use mixture::{Mixture, Weighting};
+pub use mixture::{Mixture, Multiplied, Weighting};
 pub use norm::{Norm, NormKind};
 pub use prepend::Prepend;
 pub use product::Product;

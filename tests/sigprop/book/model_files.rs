@@ -37,6 +37,7 @@ impl Key {
         let top = source.structure("pub struct Architecture");
         let nested = [
             ("experts", "pub struct Experts"),
+            ("global_heads", "pub struct GlobalHeads"),
             ("latent", "pub struct Latent"),
             ("stem.patches", "    Patches"),
             ("stem.audio", "    Audio"),
@@ -87,7 +88,7 @@ fn written_type(name: &str) -> String {
         "bool" => "`true` or `false`".to_owned(),
         "Init" => "[distribution](#distributions)".to_owned(),
         "Architecture" => "table of these keys".to_owned(),
-        "Experts" | "Latent" | "Stem" | "InitTable" | "BTreeMap<String, TensorInit>" => {
+        "Experts" | "GlobalHeads" | "Latent" | "Stem" | "InitTable" | "BTreeMap<String, TensorInit>" => {
             "[table](#nested-tables)".to_owned()
         }
         "Weighting" => "[word](#words)".to_owned(),

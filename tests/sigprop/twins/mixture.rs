@@ -1,8 +1,12 @@
 use sigprop::agreement::{Compared, compare};
-use sigprop::{Sites, predict};
-use sigprop_stack::{Activation, Gaussian, Mixture, Node, NormKind, Op, Product, Quantity, Source, Weighting};
+use sigprop::{Options, Sites, Theory, predict};
+use sigprop_stack::{
+    Activation, Gaussian, Mixture, Multiplied, Node, NormKind, Op, Product, Quantity, Source, Weighting,
+};
 
-use crate::support::{activation, assert_twin, assert_within, linear, norm, sample, stack, tensor};
+use crate::support::{
+    activation, assert_twin, assert_twin_but_for, assert_within, linear, norm, sample, stack, tensor,
+};
 
 /// Two of four experts, weighted as in the library's mixtures; the router's scores have a variance of ½. Tokens that
 /// are almost copies still go to different experts.
@@ -14,6 +18,7 @@ fn chosen_experts() {
             n_experts: 4,
             top_k: 2,
             weighting,
+            weights_multiply: Multiplied::Outputs,
             normalised,
             scale: 1.5,
             router: tensor("router", 0.5 / 128.0),
@@ -29,6 +34,61 @@ fn chosen_experts() {
             let stack = stack(Source::Gaussian(source), 6, body.clone());
             assert_twin(&stack, 300);
         }
+    }
+}
+
+/// Experts of Llama 4, which read inputs that are multiplied by their weights. The scores have a variance of 2, so that
+/// weights lie between 0.5 and 1.
+#[test]
+fn weights_that_multiply_inputs() {
+    for (top_k, correlation) in [(1, 0.3), (2, 0.3), (1, 0.95)] {
+        let source = Gaussian { width: 128, mean: 0.0, variance: 1.0, correlation };
+        let mixture = of_inputs(top_k, Activation::Silu, Multiplied::Inputs);
+        let body = vec![norm("norm", NormKind::RmsNorm), Node::new("experts", Op::Mixture(mixture))];
+        assert_twin_but_for(&["weighed_inputs"], &stack(Source::Gaussian(source), 6, body), 200);
+    }
+}
+
+fn of_inputs(top_k: usize, activation: Activation, weights_multiply: Multiplied) -> Mixture {
+    let gate = vec![linear("gate", 128, 256, 2.0), self::activation("activation", activation)];
+    let gated = Product { factors: vec![gate, vec![linear("up", 128, 256, 2.0)]] };
+    Mixture {
+        n_experts: 4,
+        top_k,
+        weighting: Weighting::Sigmoid,
+        weights_multiply,
+        normalised: false,
+        scale: 1.0,
+        router: tensor("router", (2.0f64 / 128.0).sqrt()),
+        expert: vec![Node::new("gated", Op::Product(gated)), linear("out", 256, 128, 1.0)],
+    }
+}
+
+/// A network of ReLUs without biases multiplies its output by the factor on its input, so that weights may act on either
+/// side. With weights of inputs, three numbers represent the weights of all experts.
+#[test]
+fn weights_may_act_on_either_side_of_ramps() {
+    let second_moments = |weights_multiply| {
+        let source = Gaussian { width: 128, mean: 0.0, variance: 1.0, correlation: 0.3 };
+        let expert = vec![linear("in", 128, 256, 1.0), activation("activation", Activation::Relu)];
+        let expert = expert.into_iter().chain([linear("out", 256, 128, 1.0)]).collect();
+        let mixture = Mixture { expert, ..of_inputs(2, Activation::Silu, weights_multiply) };
+        let mut stack = stack(Source::Gaussian(source), 6, vec![Node::new("experts", Op::Mixture(mixture))]);
+        stack.gradient.correlation = 0.5;
+        let options = Options { theory: Theory::MeanField, ..Options::from(Sites::Stream) };
+        predict(&stack, options).expect("a prediction").table
+    };
+    let [outputs, inputs] = [Multiplied::Outputs, Multiplied::Inputs].map(second_moments);
+    for quantity in [Quantity::Variance, Quantity::TokenCorrelation, Quantity::GradVariance] {
+        for (one, other) in outputs.sites.iter().zip(&inputs.sites) {
+            let [one, other] = [one, other].map(|row| row.value(quantity).expect("a value").value());
+            approx::assert_relative_eq!(one, other, max_relative = 1e-3, epsilon = 1e-9);
+        }
+    }
+    for (one, other) in outputs.weights.iter().zip(&inputs.weights) {
+        assert_eq!(one.tensor, other.tensor);
+        let [one, other] = [one, other].map(|row| row.grad_second_moment.value.value());
+        approx::assert_relative_eq!(one, other, max_relative = 1e-3);
     }
 }
 
@@ -51,7 +111,16 @@ fn what_lies_along_the_output() {
         let gated = Product { factors: vec![gate, vec![linear("up", WIDTH, 2 * WIDTH, 1.0)]] };
         let expert = vec![Node::new("gated", Op::Product(gated)), linear("out", 2 * WIDTH, WIDTH, 1.0)];
         let router = tensor("router", (WIDTH as f64).sqrt().recip());
-        let mixture = Mixture { n_experts: 4, top_k, weighting, normalised, scale: 1.0, router, expert };
+        let mixture = Mixture {
+            n_experts: 4,
+            top_k,
+            weighting,
+            weights_multiply: Multiplied::Outputs,
+            normalised,
+            scale: 1.0,
+            router,
+            expert,
+        };
         let body = vec![
             norm("norm", NormKind::RmsNorm),
             Node::new("experts", Op::Mixture(mixture)),
@@ -82,7 +151,16 @@ fn alike_tokens_are_sent_together() {
     ];
     let router = tensor("router", 0.01);
     let (weighting, normalised) = (Weighting::Softmax, false);
-    let mixture = Mixture { n_experts: 8, top_k: 4, weighting, normalised, scale: 1.0, router, expert };
+    let mixture = Mixture {
+        n_experts: 8,
+        top_k: 4,
+        weighting,
+        weights_multiply: Multiplied::Outputs,
+        normalised,
+        scale: 1.0,
+        router,
+        expert,
+    };
     let source = Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation: 0.0 });
     let mut stack = stack(source, 48, vec![Node::new("experts", Op::Mixture(mixture))]);
     stack.gradient.correlation = 0.6;

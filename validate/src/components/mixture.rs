@@ -6,9 +6,12 @@
 //! backward  df_e = scale w_e dy,  dw_e = scale f_e·dy,  ds by the slopes of w,  dx = Rᵀ ds
 //! ```
 //!
+//! If weights multiply inputs, y = scale Σ_e f_e(u_e) over the chosen experts, where u_e = w_e x; then df_e = scale dy,
+//! dw_e = x·du_e and dx = Σ_e w_e du_e + Rᵀ ds.
+//!
 //! The choice of experts is a constant in the backward pass.
 
-use sigprop_stack::{Linear, Mixture, Weighting};
+use sigprop_stack::{Linear, Mixture, Multiplied, Weighting};
 
 use super::linear;
 use crate::{array::Array, random::Random, scalar::Scalar, signal::Signal};
@@ -25,7 +28,7 @@ pub(crate) fn forward<T: Scalar>(
     for (token, (y, scores)) in output.rows_mut().zip(scores.rows()).enumerate() {
         for (expert, weight) in Weights::new(mixture, scores).chosen.into_iter().enumerate() {
             if weight > 0.0 {
-                let c = T::from_f64(mixture.scale * weight);
+                let c = T::from_f64(mixture.scale * of_output(mixture, weight));
                 let row = &experts[expert].entries()[token * width..(token + 1) * width];
                 y.iter_mut().zip(row).for_each(|(y, &f)| *y += c * f);
             }
@@ -34,10 +37,37 @@ pub(crate) fn forward<T: Scalar>(
     output
 }
 
+/// Returns the factor on the output of an expert of this weight.
+fn of_output(mixture: &Mixture, weight: f64) -> f64 {
+    match mixture.weights_multiply {
+        Multiplied::Outputs => weight,
+        Multiplied::Inputs => 1.0,
+    }
+}
+
+/// Returns the input of an expert if weights multiply inputs: w x, which is zero for the tokens of other experts.
+pub(crate) fn weighed<T: Scalar>(mixture: &Mixture, random: &Random, input: &Array<T>, expert: usize) -> Array<T> {
+    let scores = linear::forward(&router(mixture, input.width()), random, input);
+    let mut weighed = input.clone();
+    for (row, scores) in weighed.rows_mut().zip(scores.rows()) {
+        let weight = T::from_f64(Weights::new(mixture, scores).chosen[expert]);
+        for x in row {
+            *x = *x * weight;
+        }
+    }
+    weighed
+}
+
 /// The gradients of a mixture.
 pub(crate) struct Backward<T: Scalar> {
     /// Gradients at the outputs of the experts.
     pub experts: Vec<Array<T>>,
+    /// Gradients through the router; `None` before the backward passes of experts whose inputs are weighed.
+    pub router: Option<ThroughRouter<T>>,
+}
+
+/// Gradients of the router of a mixture.
+pub(crate) struct ThroughRouter<T: Scalar> {
     /// Gradient of the input, through the router alone.
     pub input: Array<T>,
     /// Gradient of the scores.
@@ -63,7 +93,7 @@ pub(crate) fn backward<T: Scalar>(
         for (expert, &weight) in weights.chosen.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
             let f = &experts[expert].entries()[place.clone()];
             dw[expert] = mixture.scale * f.iter().zip(dy).map(|(f, g)| f.to_f64() * g.to_f64()).sum::<f64>();
-            let c = T::from_f64(mixture.scale * weight);
+            let c = T::from_f64(mixture.scale * of_output(mixture, weight));
             let part = &mut parts[expert].entries_mut()[place.clone()];
             part.iter_mut().zip(dy).for_each(|(part, &g)| *part = c * g);
         }
@@ -71,8 +101,40 @@ pub(crate) fn backward<T: Scalar>(
             *ds = T::from_f64(slope);
         }
     }
-    let input = linear::backward(&router, random, &slopes);
-    Backward { experts: parts, input, scores: slopes }
+    let through_router = (mixture.weights_multiply == Multiplied::Outputs).then(|| {
+        let input = linear::backward(&router, random, &slopes);
+        ThroughRouter { input, scores: slopes }
+    });
+    Backward { experts: parts, router: through_router }
+}
+
+/// Replaces the gradients at the inputs of experts by those at x, if weights multiply inputs. Returns the gradients of
+/// the router.
+pub(crate) fn backward_weighed<T: Scalar>(
+    mixture: &Mixture,
+    random: &Random,
+    input: &Array<T>,
+    experts: &mut [Array<T>],
+) -> ThroughRouter<T> {
+    let router = router(mixture, input.width());
+    let scores = linear::forward(&router, random, input);
+    let width = input.width();
+    let mut slopes = Array::zeros(scores.shape(), mixture.n_experts);
+    for (token, ((x, scores), ds)) in input.rows().zip(scores.rows()).zip(slopes.rows_mut()).enumerate() {
+        let weights = Weights::new(mixture, scores);
+        let mut dw = vec![0.0; mixture.n_experts];
+        for ((expert, dw), &weight) in experts.iter_mut().zip(&mut dw).zip(&weights.chosen) {
+            let row = &mut expert.entries_mut()[token * width..(token + 1) * width];
+            *dw = row.iter().zip(x).map(|(g, x)| g.to_f64() * x.to_f64()).sum::<f64>();
+            for g in row {
+                *g = *g * T::from_f64(weight);
+            }
+        }
+        for (ds, slope) in ds.iter_mut().zip(weights.backward(mixture, &dw)) {
+            *ds = T::from_f64(slope);
+        }
+    }
+    ThroughRouter { input: linear::backward(&router, random, &slopes), scores: slopes }
 }
 
 /// The map from tokens to scores.

@@ -17,6 +17,7 @@ pub(super) const WORDS: &[(&str, &str)] = &[
     ("parallel", "Parallel"),
     ("head", "Head"),
     ("experts.weighting", "Weighting"),
+    ("experts.weights_multiply", "Multiplied"),
 ];
 
 /// A field of a struct.
@@ -68,7 +69,7 @@ impl Source {
         let name = WORDS.iter().find(|(of, _)| *of == key).map(|(_, name)| *name);
         let name = name.unwrap_or_else(|| panic!("{key} has no words"));
         let (start, in_macro) = match name {
-            "Weighting" => (format!("pub enum {name}"), false),
+            "Weighting" | "Multiplied" => (format!("pub enum {name}"), false),
             _ => (format!("    {name}"), true),
         };
         commented(self.item(&start), |line, comment| {

@@ -112,6 +112,8 @@ class Run:
     memories: list[Tensor] = field(default_factory=list)
     # The indices of the running experts, the outermost mixture first.
     expert: tuple[int, ...] = ()
+    # True inside experts whose inputs are multiplied by their weights.
+    is_weighed: bool = False
 
     def __getitem__(self, name: str) -> Tensor:
         parameter = self.parameter(name)
@@ -142,8 +144,8 @@ class Node(nn.Module):
         return f"width={self.shape.width}"
 
     def is_told(self, x: Tensor, run: Run) -> bool:
-        """True if the call is to be measured. Of the experts of a mixture only the first is."""
-        return not any(run.expert)
+        """True if the call is to be measured. Of the experts of a mixture only the first is, and none with weighed inputs."""
+        return not any(run.expert) and not run.is_weighed
 
 
 class Group(nn.Module):

@@ -183,7 +183,10 @@ def bucket(offsets: Tensor, buckets: int, max_distance: int, bidirectional: bool
 
 
 class Mixture(Node):
-    """scale · Σ weight · expert(x) over the experts with the largest scores. All experts are computed on all tokens."""
+    """scale · Σ weight · expert(x), or scale · Σ expert(weight · x), over the experts with the largest scores.
+
+    All experts are computed on all tokens.
+    """
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
@@ -198,14 +201,18 @@ class Mixture(Node):
         scores = F.linear(x, run[self._router])
         weights = scores.softmax(-1) if part["weighting"] == "softmax" else scores.sigmoid()
         chosen = scores.topk(part["top_k"], dim=-1).indices
-        weights = weights * torch.zeros_like(weights).scatter(-1, chosen, 1.0)
+        is_chosen = torch.zeros_like(weights).scatter(-1, chosen, 1.0)
+        weights = weights * is_chosen
         if part["normalised"]:
             weights = weights / weights.sum(-1, keepdim=True)
-        outer, total = run.expert, x.new_zeros(())
+        of_inputs = part["weights_multiply"] == "inputs"
+        before, after = (weights, is_chosen) if of_inputs else (torch.ones_like(weights), weights)
+        outer, total = (run.expert, run.is_weighed), x.new_zeros(())
+        run.is_weighed |= of_inputs
         for number in range(part["n_experts"]):
-            run.expert = (*outer, number)
-            total = total + weights[..., number, None] * self._expert(self, x, run)
-        run.expert = outer
+            run.expert = (*outer[0], number)
+            total = total + after[..., number, None] * self._expert(self, before[..., number, None] * x, run)
+        run.expert, run.is_weighed = outer
         return self._scale * total
 
 

@@ -211,7 +211,7 @@ class Attention(Component):
 
 @dataclass(eq=False, kw_only=True)
 class Mixture(Component):
-    """scale · Σ weight · expert(x) over the experts with the largest scores.
+    """scale · Σ weight · expert(x), or scale · Σ expert(weight · x), over the experts with the largest scores.
 
     Its inputs are x and the output of an expert, in whose maps the weights of all experts are stacked along the first axis.
     """
@@ -220,6 +220,8 @@ class Mixture(Component):
     top_k: int
     # As in stack files: "softmax" or "sigmoid".
     weighting: str
+    # As in stack files: "outputs" or "inputs".
+    weights_multiply: str
     normalised: bool
     scale: float
     # Shape (experts, width of x), and the path of its module.

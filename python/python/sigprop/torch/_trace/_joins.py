@@ -71,7 +71,7 @@ def _gated(layout: Layout, parts: list[Signal], where: dict[str, str]) -> Signal
     component, rows = layout.tokens(signal)
     if not torch.equal(layout.tokens(gate)[1], rows):
         return None
-    weighting = {"n_experts": 1, "top_k": 1, "weighting": "sigmoid", "normalised": False, "scale": 1.0}
+    weighting = {"n_experts": 1, "top_k": 1, "weighting": "sigmoid", "weights_multiply": "outputs", "normalised": False, "scale": 1.0}
     made = layout.make(
         Mixture,
         inputs=[score.inputs[0], component],

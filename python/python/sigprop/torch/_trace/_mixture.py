@@ -28,7 +28,7 @@ _COMPARED, _TOLERANCE = 6, 1e-4
 _OTHER = ("identity", "leaky_relu", "xielu")
 _TRIED = (
     "tried experts W_out (φ(W_gate x) ∘ W_up x) and W_out φ(W_in x) without biases, from parameters of shape (experts, …), "
-    "with softmax or sigmoid weights, normalised or not, times a number; expected one of these"
+    "with softmax or sigmoid weights of outputs or inputs, normalised or not, times a number; expected one of these"
 )
 
 
@@ -62,6 +62,7 @@ class _Found:
     experts: Experts
     function: str
     weighting: str
+    weights_multiply: str
     is_normalised: bool
     scale: float
 
@@ -148,14 +149,21 @@ def _fits(experts: Experts, probes: list[_Probe]) -> Iterator[_Found]:
     first = [probe.mapped(experts.gate or experts.up, probe.x[:, None]) for probe in probes]
     factors = [1.0 if experts.gate is None else probe.mapped(experts.up, probe.x[:, None]) for probe in probes]
     for name in (each for each in ACTIVATIONS if each not in _OTHER):
-        hidden = [ACTIVATIONS[name](x) * factor for x, factor in zip(first, factors)]
-        outputs = [probe.mapped(experts.down, x) for probe, x in zip(probes, hidden)]
-        for weighting, is_normalised in product(("softmax", "sigmoid"), (True, False)):
-            sums = [(probe.weights(weighting, is_normalised)[..., None] * y).sum(1) for probe, y in zip(probes, outputs)]
+        phi = ACTIVATIONS[name]
+        outputs = [probe.mapped(experts.down, phi(x) * factor) for probe, x, factor in zip(probes, first, factors)]
+        for weights_multiply, weighting, is_normalised in product(("outputs", "inputs"), ("softmax", "sigmoid"), (True, False)):
+            weights = [probe.weights(weighting, is_normalised)[..., None] for probe in probes]
+            if weights_multiply == "outputs":
+                sums = [(weight * y).sum(1) for weight, y in zip(weights, outputs)]
+            else:
+                # Both maps of an expert multiply by the weight.
+                hidden = [phi(weight * x) * factor for weight, x, factor in zip(weights, first, factors)]
+                hidden = [x if experts.gate is None else weight * x for weight, x in zip(weights, hidden)]
+                sums = [probe.mapped(experts.down, x).sum(1) for probe, x in zip(probes, hidden)]
             scale = float(f"{float((sums[0] * probes[0].target).sum() / sums[0].square().sum()):.5g}")
             errors = [float((scale * y - probe.target).abs().max() / probe.target.abs().max()) for probe, y in zip(probes, sums)]
             if all(map(math.isfinite, [scale, *errors])):
-                yield _Found(max(errors), experts, name, weighting, is_normalised, scale)
+                yield _Found(max(errors), experts, name, weighting, weights_multiply, is_normalised, scale)
 
 
 def _make(islands: Islands, router: Linear, before: fx.Node, end: fx.Node, found: _Found, top_k: int) -> None:
@@ -181,6 +189,7 @@ def _make(islands: Islands, router: Linear, before: fx.Node, end: fx.Node, found
         n_experts=router.width,
         top_k=top_k,
         weighting=found.weighting,
+        weights_multiply=found.weights_multiply,
         normalised=found.is_normalised,
         scale=found.scale,
         router=router.weight,

@@ -291,7 +291,8 @@ class _Builder:
         source, end = mixture.inputs
         if self._graph.dominator(mixture) is not source:
             raise Unplaced(mixture, "experts that read another signal than their router; expected one input")
-        part: Part = {name: getattr(mixture, name) for name in ("n_experts", "top_k", "weighting", "normalised", "scale")}
+        names = ("n_experts", "top_k", "weighting", "weights_multiply", "normalised", "scale")
+        part: Part = {name: getattr(mixture, name) for name in names}
         part["router"] = self._parts.tensor(mixture.router, "router", self._block, is_map=True)
         return {**part, "expert": self._nodes(self._graph.chain(source, end), site, "branch")}
 
