@@ -50,6 +50,10 @@ impl Widths<'_> {
                 let got = "a fixed decay, which has none".to_owned();
                 return Err(value(site, "write", "with a decay that has steps if a step is its strength", got));
             }
+            (Write::Step, Decay::Stepped(stepped)) if stepped.step_per_channel => {
+                let got = "a step per channel".to_owned();
+                return Err(value(site, "write", "with one step per head if a step is its strength", got));
+            }
             (Write::Sigmoid { factor, .. }, _) => not_negative(site, "factor", *factor)?,
             (Write::One, _) | (Write::Step, Decay::Stepped(_)) => {}
         }
