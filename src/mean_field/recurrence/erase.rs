@@ -44,6 +44,12 @@ impl<'e> Erasure<'e> {
         self.through(Side::Later, gradient)
     }
 
+    /// Returns the means of the values that are written, at the nodes.
+    pub(super) fn means(&self, values: &[f64]) -> Vec<f64> {
+        let earlier = self.ladder.over_nodes(Side::Earlier, self.decay, values);
+        values.iter().zip(earlier).map(|(value, earlier)| value - self.share * earlier).collect()
+    }
+
     /// Returns T V Tᵀ or Tᵀ V T. The own parts of V, which two positions do not share, go through T by themselves.
     fn through(&self, side: Side, kernel: &Kernel) -> Kernel {
         let (chart, positions) = (&self.ladder.chart, &kernel.positions);

@@ -62,14 +62,8 @@ struct Strength {
 impl Laws {
     /// Returns the laws for the kernels of steps and strengths, where the recurrence has them. `erased` is the share r
     /// of a state that a key other than its own erases (delta rule), else 0.
-    pub(super) fn new(
-        recurrence: &Recurrence,
-        step: Option<&Kernel>,
-        strength: Option<&Kernel>,
-        erased: impl Fn(f64) -> f64,
-    ) -> Self {
+    pub(super) fn new(recurrence: &Recurrence, step: Option<&Kernel>, strength: Option<&Kernel>, erased: f64) -> Self {
         let strength = Strength::new(&recurrence.write, strength);
-        let erased = erased(strength.mean);
         let [kept, kept_square, erased_joint] = [
             1.0 - strength.mean * erased,
             1.0 - (2.0 * strength.mean - strength.own) * erased,
@@ -99,12 +93,12 @@ impl Laws {
                     let law = given(decay, square);
                     let law = match recurrence.write {
                         Write::Step => {
-                            let pair_write = write * write;
-                            Law { mean_write: write, pair_write, own_write, joint: joint * write, ..law }
+                            let (pair_write, joint) = (write * write, joint * write);
+                            Law { mean_write: write, pair_write, own_write, joint, slopes: moments.slopes, ..law }
                         }
-                        Write::One | Write::Sigmoid { .. } => law,
+                        Write::One | Write::Sigmoid { .. } => Law { slopes: [0.0, moments.slopes[1], 0.0], ..law },
                     };
-                    collected.add(share, decay * kept, &Law { slopes: moments.slopes, ..law });
+                    collected.add(share, decay * kept, &law);
                 }
             }
             (Decay::Stepped(_), None) => unreachable!("a decay with steps has a chain for them"),

@@ -57,6 +57,8 @@ pub(crate) struct Recurred {
     key: Arc<Signal>,
     value: Arc<Signal>,
     strength_slope: f64,
+    /// The product of two keys; `None` without the delta rule.
+    product: Option<f64>,
     laws: Vec<OfLaw>,
     /// F[K∘V'], averaged over laws.
     held: Kernel,
@@ -83,10 +85,9 @@ impl Recurred {
         let mut rest = parts[3..].iter().map(|part| &part.kernel);
         let step = recurrence.stepped().and_then(|_| rest.next());
         let product = product(recurrence, &key.kernel);
-        let erased = |_: f64| if recurrence.delta { (1.0 - product) / recurrence.d_key as f64 } else { 0.0 };
+        let erased = product.map_or(0.0, |product| (1.0 - product) / recurrence.d_key as f64);
         let Laws { rungs, strength_slope } = Laws::new(recurrence, step, rest.next(), erased);
-        let laws: Vec<OfLaw> =
-            rungs.into_iter().map(|law| OfLaw::new(recurrence, &ladder, law, [&key, &value], product)).collect();
+        let laws: Vec<OfLaw> = rungs.into_iter().map(|law| OfLaw::new(&ladder, law, [&key, &value], product)).collect();
         let held = averaged(laws.iter().map(|of| (of.law.share, of.held.kernel.clone())));
         let mut recurred = Self {
             output: Arc::clone(&value),
@@ -95,6 +96,7 @@ impl Recurred {
             key,
             value,
             strength_slope,
+            product,
             laws,
             held,
             state_share: 1.0,
@@ -140,15 +142,19 @@ impl Recurred {
         let values = value.means.as_ref()?;
         let mut means: Few<f64> =
             values.iter().map(|mean| recurrence.skip.unwrap_or_default() * mean * unit(&[value])).collect();
-        if let (Some(_), Some(keys), false) = (&query.means, &key.means, recurrence.delta) {
-            let written: Vec<f64> = keys.iter().zip(values).map(|(key, value)| key * value).collect();
+        if let (Some(queries), Some(keys)) = (&query.means, &key.means) {
             let factor = recurrence.scale * recurrence.d_key as f64 * unit(&[query, key, value]);
             for OfLaw { law, .. } in &self.laws {
+                let values = match erasure(&self.ladder, law, self.product) {
+                    Some(erasure) => erasure.means(values),
+                    None => values.to_vec(),
+                };
+                let written: Vec<f64> = keys.iter().zip(values).map(|(key, value)| key * value).collect();
                 let decay = rate(law.rung);
                 let earlier = self.ladder.over_nodes(Side::Earlier, decay, &written);
                 for (node, mean) in means.iter_mut().enumerate() {
                     let state = law.share * law.mean_write * (written[node] + decay * earlier[node]);
-                    *mean += factor * query.mean(node) * state;
+                    *mean += factor * queries[node] * state;
                 }
             }
         }
@@ -192,7 +198,7 @@ impl Recurred {
         let group = (recurrence.n_heads / recurrence.n_key_heads * recurrence.d_value) as f64;
         let asked = self.query.kernel.times(gamma);
         let asked_means = means_product(&self.query).map(|means| means.times(gamma));
-        let split = |of: &OfLaw| of.split(recurrence, &self.ladder, &self.key, (&asked, asked_means.as_ref()));
+        let split = |of: &OfLaw| of.split(self, recurrence, (&asked, asked_means.as_ref()));
         let (shares, parts): (Vec<f64>, Vec<AtLaw>) = self.laws.iter().map(|of| (of.law.share, split(of))).unzip();
         let average = |part: &dyn Fn(&AtLaw) -> &Kernel| {
             averaged(shares.iter().zip(&parts).map(|(&share, of)| (share, part(of).clone())))
@@ -228,10 +234,10 @@ struct AtLaw {
 }
 
 impl OfLaw {
-    fn new(recurrence: &Recurrence, ladder: &Ladder, law: Law, [key, value]: [&Signal; 2], product: f64) -> Self {
-        let values = match recurrence.delta {
-            true => Erasure::new(ladder, &law, product).forward(&value.kernel),
-            false => value.kernel.clone(),
+    fn new(ladder: &Ladder, law: Law, [key, value]: [&Signal; 2], product: Option<f64>) -> Self {
+        let values = match erasure(ladder, &law, product) {
+            Some(erasure) => erasure.forward(&value.kernel),
+            None => value.kernel.clone(),
         };
         let state = State { ladder, law: &law };
         let held = state.forward(&key.kernel.times(&values));
@@ -242,12 +248,12 @@ impl OfLaw {
     /// Returns the gradients for Q∘G and M^q∘G.
     fn split(
         &self,
+        recurred: &Recurred,
         recurrence: &Recurrence,
-        ladder: &Ladder,
-        key: &Signal,
         (asked, asked_means): (&Kernel, Option<&Kernel>),
     ) -> AtLaw {
         let Self { law, values, held, held_means } = self;
+        let (ladder, key) = (&*recurred.ladder, &*recurred.key);
         let features = recurrence.d_key as f64;
         let state = State { ladder, law };
         let back = state.backward(asked);
@@ -264,9 +270,9 @@ impl OfLaw {
             steps = steps.plus(&more[0]);
             strengths = strengths.plus(&more[1]);
         }
-        let at_values = match recurrence.delta {
-            true => Erasure::new(ladder, law, product(recurrence, &key.kernel)).backward(&at_values),
-            false => at_values,
+        let at_values = match erasure(ladder, law, recurred.product) {
+            Some(erasure) => erasure.backward(&at_values),
+            None => at_values,
         };
         AtLaw { values: at_values, keys: values.times(&back.kernel), steps, strengths }
     }
@@ -298,14 +304,17 @@ impl OfLaw {
     }
 }
 
-/// Returns the product of two keys, averaged over pairs, for keys of length 1.
-fn product(recurrence: &Recurrence, key: &Kernel) -> f64 {
-    let pairs = key.positions.length * (key.positions.length - 1.0);
-    if !recurrence.delta || pairs <= 0.0 {
-        return 0.0;
-    }
-    let mean = key.positions.sum_pairs(|point| key.pairs[point]) / pairs;
-    (recurrence.d_key as f64 * mean * key.ln_unit.exp()).clamp(0.0, 1.0)
+/// Returns the product of two keys, averaged over pairs, for keys of length 1; `None` without the delta rule.
+fn product(recurrence: &Recurrence, key: &Kernel) -> Option<f64> {
+    let positions = &key.positions;
+    let pairs = positions.length * (positions.length - 1.0);
+    let mean = if pairs > 0.0 { positions.sum_pairs(|point| key.pairs[point]) / pairs } else { 0.0 };
+    recurrence.delta.then(|| (recurrence.d_key as f64 * mean * key.ln_unit.exp()).clamp(0.0, 1.0))
+}
+
+/// Returns the map from values to those that are written; `None` without the delta rule.
+fn erasure<'e>(ladder: &'e Ladder, law: &Law, product: Option<f64>) -> Option<Erasure<'e>> {
+    product.map(|product| Erasure::new(ladder, law, product))
 }
 
 /// Returns the products of the means of a signal at two positions; `None` if they are zero.
