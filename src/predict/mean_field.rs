@@ -25,6 +25,7 @@ use crate::mean_field::positions::{
     Chart, Grading, Positions,
     layout::{Layout, hides_nothing},
 };
+use crate::mean_field::recurrence::Recurred;
 use crate::mean_field::rule::Rule;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
@@ -89,6 +90,7 @@ pub(crate) enum Kept {
     Steps(Vec<Kept>),
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
     Attention(Arc<Attended>),
+    Recurrence(Arc<Recurred>),
     /// A mixture: its routing; the signals at its input and at the output of its representative expert; and the
     /// gradient from the router, which is `None` before the backward pass.
     Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
@@ -316,6 +318,7 @@ impl MeanFieldPass {
                     (name.clone(), init.variance())
                 }
                 Parameter::Gain => (at.gain(), 0.0),
+                Parameter::Skip => (format!("{}.skip", at.path()), 0.0),
             };
             let added = if matches!(parameter, Parameter::Bias(_)) { self.added.biases } else { self.added.weights };
             let ln_second_moment =
@@ -403,9 +406,9 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
-/// Returns the chart of the positions of `x`, which has one because it is rotated.
+/// Returns the chart of the positions of `x`, which has one because positions differ.
 fn chart(x: &Signal) -> &Arc<Chart> {
-    x.kernel.positions.chart.as_ref().expect("rotations take a chart")
+    x.kernel.positions.chart.as_ref().expect("positions differ in rotations and recurrences")
 }
 
 /// Returns the largest |E x|/√(E x²) of all positions.
@@ -505,7 +508,7 @@ impl Interpreter<'_> for MeanFieldPass {
                 let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
                 steps.iter().zip(kept).rev().try_fold(gradient, backward)
             }
-            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_) | Kept::Mixture(..)) => {
+            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_) | Kept::Recurrence(_) | Kept::Mixture(..)) => {
                 unreachable!("apply keeps what fits the component")
             }
         }
@@ -526,6 +529,10 @@ impl Interpreter<'_> for MeanFieldPass {
             Fan::Attention(attention) => {
                 let attended = self.attend(at, attention, parts)?;
                 return Ok((attended.output(), Kept::Attention(Arc::new(attended))));
+            }
+            Fan::Recurrence(recurrence) => {
+                let recurred = Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts);
+                return Ok((recurred.output(), Kept::Recurrence(Arc::new(recurred))));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),
             Fan::Product(product) => product.merge(&x, &parts),
@@ -559,6 +566,12 @@ impl Interpreter<'_> for MeanFieldPass {
                     self.rows.gradient(&at.sibling("softmax"), pooled);
                 }
                 attended.split(attention, &gradient)
+            }
+            (Fan::Recurrence(recurrence), Kept::Recurrence(recurred)) => {
+                if recurrence.skip.is_some() {
+                    self.write_weights(at, [(Parameter::Skip, recurred.ln_skip_gradient(recurrence, &gradient))]);
+                }
+                recurred.split(recurrence, &gradient)
             }
             (Fan::Mixture(mixture), Kept::Mixture(routing, [x, expert], back)) => {
                 let [scores, experts] = mixture::split(mixture, routing, [x, expert], &gradient);

@@ -43,11 +43,6 @@ impl Widths<'_> {
                     StepBias::Value(bias) => finite(site, "bias", bias)?,
                     StepBias::LogUniform { low, high } => bounds(site, "bias", low, high, f64::MIN_POSITIVE)?,
                 }
-                let channels = |per_channel: bool| if per_channel { recurrence.d_key } else { 1 };
-                let rates = [heads, channels(stepped.rate_per_channel)];
-                self.own_parameter(at, "log_rate", rates, Values::LogRates(stepped.rates));
-                let biases = [heads * channels(stepped.step_per_channel), 1];
-                self.own_parameter(at, "step_bias", biases, Values::StepBiases(stepped.bias));
             }
         }
         match (&recurrence.write, &recurrence.decay) {
@@ -64,7 +59,9 @@ impl Widths<'_> {
         }
         if let Some(skip) = recurrence.skip {
             finite(site, "skip", skip)?;
-            self.own_parameter(at, "skip", [heads, 1], Values::Skip(skip));
+        }
+        for (name, shape) in recurrence.parameters() {
+            self.own_parameter(at, name, shape, values(recurrence, name));
         }
         Ok(Shape { seq_len: parts[0].seq_len, width: heads * recurrence.d_value })
     }
@@ -81,4 +78,13 @@ impl Widths<'_> {
 fn bounds(site: &str, field: &'static str, low: f64, high: f64, least: f64) -> Result<(), StackError> {
     range(site, field, low, least..=1e100, "two bounds, of which the lower is not negative")?;
     range(site, field, high, low..=1e100, "two bounds, of which the upper is not below the lower")
+}
+
+/// Returns the initial values of a parameter that is not in a chain.
+fn values(recurrence: &Recurrence, name: &str) -> Values {
+    match (name, recurrence.stepped(), recurrence.skip) {
+        ("log_rate", Some(stepped), _) => Values::LogRates(stepped.rates),
+        ("step_bias", Some(stepped), _) => Values::StepBiases(stepped.bias),
+        (_, _, skip) => Values::Skip(skip.unwrap_or_default()),
+    }
 }
