@@ -65,6 +65,9 @@ pub(crate) struct MeanFieldPass {
     pub(super) masks: Masks,
     /// True if the effects of first optimiser steps are predicted.
     pub(super) steps: bool,
+    /// The variance of the cosine of two tokens between networks, at the input of the recurrence that is next; 0 at
+    /// infinite width.
+    pub(super) cosine_variance: f64,
     /// Corrections of finite width for the parameters that are written next.
     pub(super) added: Added,
     pub(super) rows: Rows,
@@ -117,6 +120,7 @@ impl MeanFieldPass {
             experts: 1.0,
             masks: Masks::told_on(1),
             steps: false,
+            cosine_variance: 0.0,
             added: Added::default(),
             rows: Rows::default(),
         }
@@ -531,7 +535,8 @@ impl Interpreter<'_> for MeanFieldPass {
                 return Ok((attended.output(), Kept::Attention(Arc::new(attended))));
             }
             Fan::Recurrence(recurrence) => {
-                let recurred = Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts);
+                let recurred =
+                    Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts, self.cosine_variance);
                 return Ok((recurred.output(), Kept::Recurrence(Arc::new(recurred))));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),

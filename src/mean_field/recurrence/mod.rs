@@ -25,6 +25,9 @@
 //! Example: one token, 64 features per key, queries, keys and values of variance 1, scale 1/8, η = 1: y has variance 64/64
 //! = 1. A gradient of variance 1 at y becomes 1 at values and, for values of 64 features, 1 at queries.
 //!
+//! At finite width the cosine of two tokens fluctuates, with a variance of 1/width or more. Keys and values share it, so
+//! that this variance times the number of positions in the state adds to E y².
+//!
 //! Assumptions: queries, keys, values, steps and strengths are independent given the input; keys have many features.
 //! Source: ours; the recurrences are those of Mamba-2 (Dao & Gu 2024), lightning attention (Qin et al. 2024) and gated
 //! DeltaNet (Yang et al. 2024).
@@ -79,15 +82,21 @@ struct OfLaw {
 
 impl Recurred {
     /// Runs the forward pass on the outputs of the chains of the recurrence: query, key, value and, where they exist,
-    /// step and strength.
-    pub(crate) fn new(recurrence: &Recurrence, ladder: Arc<Ladder>, parts: &[Arc<Signal>]) -> Self {
+    /// step and strength. `cosine_variance` is the variance of the cosine of two tokens of the input between networks.
+    pub(crate) fn new(
+        recurrence: &Recurrence,
+        ladder: Arc<Ladder>,
+        parts: &[Arc<Signal>],
+        cosine_variance: f64,
+    ) -> Self {
         let [query, key, value] = [0, 1, 2].map(|part: usize| Arc::clone(&parts[part]));
         let mut rest = parts[3..].iter().map(|part| &part.kernel);
         let step = recurrence.stepped().and_then(|_| rest.next());
         let product = product(recurrence, &key.kernel);
         let erased = product.map_or(0.0, |product| (1.0 - product) / recurrence.d_key as f64);
         let Laws { rungs, strength_slope } = Laws::new(recurrence, step, rest.next(), erased);
-        let laws: Vec<OfLaw> = rungs.into_iter().map(|law| OfLaw::new(&ladder, law, [&key, &value], product)).collect();
+        let laws: Vec<OfLaw> =
+            rungs.into_iter().map(|law| OfLaw::new(&ladder, law, [&key, &value], (product, cosine_variance))).collect();
         let held = averaged(laws.iter().map(|of| (of.law.share, of.held.kernel.clone())));
         let mut recurred = Self {
             output: Arc::clone(&value),
@@ -234,13 +243,18 @@ struct AtLaw {
 }
 
 impl OfLaw {
-    fn new(ladder: &Ladder, law: Law, [key, value]: [&Signal; 2], product: Option<f64>) -> Self {
+    fn new(
+        ladder: &Ladder,
+        law: Law,
+        [key, value]: [&Signal; 2],
+        (product, cosine_variance): (Option<f64>, f64),
+    ) -> Self {
         let values = match erasure(ladder, &law, product) {
             Some(erasure) => erasure.forward(&value.kernel),
             None => value.kernel.clone(),
         };
         let state = State { ladder, law: &law };
-        let held = state.forward(&key.kernel.times(&values));
+        let held = state.forward(&written(key, &Signal { kernel: values.clone(), ..value.clone() }, cosine_variance));
         let held_means = means_product(key).map(|means| state.forward(&means.times(&values)));
         Self { values, held, held_means, law }
     }
@@ -317,6 +331,20 @@ fn erasure<'e>(ladder: &'e Ladder, law: &Law, product: Option<f64>) -> Option<Er
     product.map(|product| Erasure::new(ladder, law, product))
 }
 
+/// Returns the kernel of writes, K∘V'. Keys and values of two tokens share the cosine of their inputs, whose variance adds
+/// to the product.
+fn written(key: &Signal, value: &Signal, cosine_variance: f64) -> Kernel {
+    let writes = key.kernel.times(&value.kernel);
+    if cosine_variance <= 0.0 {
+        return writes;
+    }
+    let both = key.centred_kernel().times(&value.centred_kernel());
+    let roots: Few<f64> = both.own.iter().map(|own| own.max(0.0).sqrt()).collect();
+    let none = both.own.iter().map(|_| 0.0).collect();
+    let pairs = both.map_pairs(&roots, |_, [a, b], _| a * b * cosine_variance);
+    writes.plus(&both.with(both.ln_unit, none, pairs))
+}
+
 /// Returns the products of the means of a signal at two positions; `None` if they are zero.
 fn means_product(signal: &Signal) -> Option<Kernel> {
     let means = signal.means.as_ref()?;
@@ -366,7 +394,7 @@ mod tests {
     fn example_of_the_header() {
         let (ladder, parts) = parts(1, 0.0);
         let recurrence = recurrence(vec![0.3]);
-        let recurred = Recurred::new(&recurrence, ladder, &parts);
+        let recurred = Recurred::new(&recurrence, ladder, &parts, 0.0);
         let own = |kernel: &Kernel| kernel.own[0] * kernel.ln_unit.exp();
         approx::assert_relative_eq!(own(&recurred.output().kernel), 1.0, max_relative = 1e-9);
         let positions = &parts[0].kernel.positions;
@@ -381,7 +409,7 @@ mod tests {
     #[test]
     fn a_state_without_decay_holds_all_tokens() {
         let (ladder, parts) = parts(8, 0.0);
-        let recurred = Recurred::new(&recurrence(vec![0.0]), ladder, &parts);
+        let recurred = Recurred::new(&recurrence(vec![0.0]), ladder, &parts, 0.0);
         let kernel = &recurred.output().kernel;
         for (node, own) in kernel.own.iter().enumerate() {
             approx::assert_relative_eq!(own * kernel.ln_unit.exp(), (node + 1) as f64, max_relative = 1e-4);

@@ -12,7 +12,7 @@ use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
 use crate::finite_width::stream;
-use crate::finite_width::variables::{Matrix, PairMoments, levels};
+use crate::finite_width::variables::{Matrix, PairMoments, R_AB, levels};
 use crate::logarithms::ln_sum;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::mixture;
@@ -104,6 +104,16 @@ impl FiniteWidthPass {
         Signal { leading, moments: input.moments, stream: Arc::new(stream), slot, inside }
     }
 
+    /// Returns the variance of the cosine of two tokens at the input of a recurrence; 0 for other fans.
+    fn cosine_variance(&self, fan: Fan, slot: usize) -> f64 {
+        let settled = self.forks.last().and_then(|forked| forked.settled.as_ref());
+        match (fan, settled) {
+            (Fan::Recurrence(_), Some(stream)) => self.expansion.covariance(slot, stream)[(R_AB, R_AB)],
+            (Fan::Recurrence(_), None)
+            | (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => 0.0,
+        }
+    }
+
     /// Returns the output of a fan, and the data for its backward pass.
     pub(super) fn merge_parts(
         &mut self,
@@ -113,6 +123,7 @@ impl FiniteWidthPass {
         parts: Vec<Signal>,
     ) -> Result<(Signal, Kept), PredictError> {
         let of_parts = parts.iter().map(|part| Arc::clone(&part.leading)).collect();
+        self.leading.cosine_variance = self.cosine_variance(fan, x.slot);
         let (leading, kept) = self.leading.merge(at, fan, Arc::clone(&x.leading), of_parts)?;
         let y = PairMoments::of(&leading);
         if x.inside.is_some() {
