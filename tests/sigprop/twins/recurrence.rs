@@ -15,7 +15,7 @@ struct Heads {
 }
 
 /// The width of the input and of the output.
-const WIDTH: usize = 128;
+const WIDTH: usize = 512;
 /// The steps without input at the start of models: softplus of the bias is log-uniform.
 const LOG_UNIFORM: StepBias = StepBias::LogUniform { low: 1e-3, high: 0.1 };
 const CORRELATIONS: [f64; 2] = [0.0, 0.5];
