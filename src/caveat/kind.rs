@@ -193,7 +193,7 @@ pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
 
 pub(super) static RECURRENCE_WIDTH: CaveatKind = CaveatKind {
     name: "recurrence_width",
-    quantity: "±, token correlations of gradients of steps",
+    quantity: "±, token correlations of gradients of steps and strengths",
     size: "",
     about: "Recurrences (state-space models, linear attention) are predicted at infinite width, but for the cosine of tokens.",
     advice: "Measure with `sigprop validate`.",

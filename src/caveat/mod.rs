@@ -106,8 +106,8 @@ pub enum Condition {
 
 /// The text of [`Condition::RecurrenceWidth`].
 const RECURRENCE: &str = "\
-    the outputs of a recurrence count as newly sampled entries. ± is too small by a factor of up to 5 where a \
-    recurrence has few heads, and gradients of steps are predicted without their token correlations";
+    the outputs of a recurrence count as newly sampled entries. ± is too small by a factor of up to 5 where a recurrence \
+    has few heads, and gradients of steps and strengths have no token correlation";
 
 /// The text of [`Condition::UnevenGains`].
 const UNEVEN_GAINS: &str = "\
