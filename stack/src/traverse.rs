@@ -7,7 +7,8 @@
 use std::ptr;
 
 use crate::{
-    Attention, Component, Concat, GradientSeed, Mixture, Multiplied, Node, Op, Product, Site, Stack, Stream, Sum,
+    Attention, Component, Concat, GradientSeed, Mixture, Multiplied, Node, Op, Product, Recurrence, Site, Stack,
+    Stream, Sum,
 };
 
 /// An operation with several chains on a common input.
@@ -23,6 +24,8 @@ pub enum Fan<'s> {
     Attention(&'s Attention),
     /// Mixture of experts; its parts are as many copies of the expert as the interpreter wants.
     Mixture(&'s Mixture),
+    /// Recurrence; its parts are query, key, value and, where they exist, step and strength.
+    Recurrence(&'s Recurrence),
 }
 
 /// A chain of a fan.
@@ -256,6 +259,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             Op::Concat(concat) => self.fan(Fan::Concat(concat), input),
             Op::Attention(attention) => self.fan(Fan::Attention(attention), input),
             Op::Mixture(mixture) => self.fan(Fan::Mixture(mixture), input),
+            Op::Recurrence(recurrence) => self.fan(Fan::Recurrence(recurrence), input),
         }
     }
 
@@ -287,6 +291,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             Op::Concat(concat) => self.fan_backward(Fan::Concat(concat), gradient),
             Op::Attention(attention) => self.fan_backward(Fan::Attention(attention), gradient),
             Op::Mixture(mixture) => self.fan_backward(Fan::Mixture(mixture), gradient),
+            Op::Recurrence(recurrence) => self.fan_backward(Fan::Recurrence(recurrence), gradient),
         }
     }
 
@@ -365,6 +370,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             Fan::Concat(concat) => concat.parts.len(),
             Fan::Attention(_) => 3,
             Fan::Mixture(mixture) => self.interpreter.experts(mixture),
+            Fan::Recurrence(recurrence) => recurrence.parts().count(),
         }
     }
 }
@@ -384,6 +390,7 @@ impl<'s> Part<'s> {
                 is_weighed: mixture.weights_multiply == Multiplied::Inputs,
                 ..part(&mixture.expert)
             },
+            Fan::Recurrence(recurrence) => part(recurrence.parts().nth(index).expect("as many as are counted")),
         }
     }
 }

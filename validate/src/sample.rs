@@ -14,7 +14,7 @@ use crate::{
     array::Array,
     components::{
         activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture,
-        mixture::ThroughRouter, norm, prepend, product, rotary, scale, sum,
+        mixture::ThroughRouter, norm, prepend, product, recurrence, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Changes, Purpose, Random, Streams},
@@ -425,7 +425,12 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
             Fan::Mixture(mixture) if mixture.weights_multiply == Multiplied::Inputs => {
                 mixture::weighed(mixture, &self.random(at), input, part).into()
             }
-            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_) => input.clone(),
+            Fan::Sum(_)
+            | Fan::Product(_)
+            | Fan::Concat(_)
+            | Fan::Attention(_)
+            | Fan::Recurrence(_)
+            | Fan::Mixture(_) => input.clone(),
         }
     }
 
@@ -465,6 +470,10 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
             Fan::Mixture(mixture) => {
                 let (mixture, kept) = (mixture.clone(), [&input].into_iter().chain(&parts).cloned().collect());
                 (signal(at, move || mixture::forward(&mixture, &random, &input, &parts)), kept)
+            }
+            Fan::Recurrence(recurrence) => {
+                let (recurrence, site, kept) = (recurrence.clone(), at.path().to_owned(), parts.clone());
+                (signal(at, move || recurrence::forward(&recurrence, &random, &site, &parts)), kept)
             }
         })
     }
@@ -511,6 +520,12 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 }
                 backward.experts
             }
+            Fan::Recurrence(recurrence) => {
+                let backward = recurrence::backward(recurrence, &random, at.path(), kept, &gradient);
+                let skips = backward.skips.into_iter().map(TensorGradient::Dense);
+                self.weights.add(&recurrence::skip_name(at.path()), at.expert(), skips);
+                backward.parts
+            }
         })
     }
 
@@ -537,7 +552,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
         Ok(match fan {
             // The gradient through the router.
             Fan::Mixture(_) => kept.into_iter().fold(sum, |sum, more| plus(sum, &more)),
-            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) => sum,
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Recurrence(_) => sum,
         })
     }
 
