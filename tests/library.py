@@ -28,6 +28,9 @@ def with_head(config):
     if config.model_type == "whisper":
         kind, model = "seq2seq", transformers.WhisperForConditionalGeneration
         return model(config).eval(), kind
+    if config.model_type == "mllama_text_model":
+        # No AutoModel builds the class with a head.
+        return transformers.MllamaForCausalLM(config).eval(), "causal"
     if kind is None:
         return base(config).eval(), kind
     model = model.from_config(config).eval()

@@ -32,6 +32,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "vit": {"model": transformers.ViTConfig(**SIZES, image_size=16, patch_size=4)},
     "t5": {"model": transformers.T5Config(d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8, vocab_size=96)},
     "bert": {"model": transformers.BertConfig(**SIZES)},
+    "albert": {"model": transformers.AlbertConfig(**SIZES, embedding_size=16)},
     "mixtral": {"model": transformers.MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)},
     "deepseek": {"model": transformers.DeepseekV3Config(
         **SIZES, moe_intermediate_size=32, num_key_value_heads=4, n_routed_experts=4, n_group=1, topk_group=1,

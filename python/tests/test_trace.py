@@ -284,6 +284,20 @@ def test_copied_layers_are_reported() -> None:
     assert {caveat["kind"] for caveat in prediction.caveats} & {"dependent_weights", "shared_tensor"} == set()
 
 
+def test_shared_blocks_share_gains() -> None:
+    """ALBERT runs one block several times. Its later norms have the gains of the first, and it is predicted as its config."""
+    config = transformers.AlbertConfig(**HEADS, **NONE, embedding_size=32)
+    module = transformers.AlbertModel(config, add_pooling_layer=False).eval()
+    ids = torch.randint(0, VOCABULARY, (2, TOKENS))
+    traced = sigprop.torch.trace(module, input_ids=ids)
+    assert json.dumps(traced.stack).count('"shared_with"') == 4
+    flags: dict[str, Any] = {"scheme": "normal:0.08", "theory": "mean-field"}
+    of_module = sigprop.torch.predict(module, input_ids=ids, **flags)
+    of_config = sigprop.predict(config, seq_len=TOKENS, uniform=True, **flags)
+    for column, row in (("token_correlation", -1), ("grad_variance", 0)):
+        np.testing.assert_allclose(of_module[column][row], of_config[column][row], rtol=2e-3)
+
+
 def test_modules_do_not_change() -> None:
     module = made("gpt2").train()
     state, attributes = copy.deepcopy(module.state_dict()), {name: set(vars(inner)) for name, inner in module.named_modules()}
