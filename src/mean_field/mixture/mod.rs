@@ -29,8 +29,9 @@
 //!
 //! ```text
 //! forward    E y_a y_c = scale² Σ_i Ω_i(ρ) F_i          F_i = E f_a f_c at the input v_i x
-//! backward   experts: G^f_ac of input i = scale² Ω_i(ρ) G^y_ac, and v_i² times the gradient at this input reaches x
+//! backward   experts: G^f_ac of input i = scale² Ω_i(1) Ω(ρ)/Ω(1) G^y_ac; v_i² times the gradient at this input reaches x
 //!            router: G^s_ac = scale² Σ_i J_i(ρ) (p_i/2)² n F_i G^y_ac/n_experts          p = d ln F_aa/d ln v
+//! Ω(ρ) = Σ_i Ω_i(ρ) (F_i)_aa
 //! Ω_i(ρ) = E Σ_e l_i(√(w_ae w_ce))          J_i(ρ) = E Σ_ee' l_i(√(w_ae w_ce)) ∂ln w_ae/∂s_ae' ∂ln w_ce/∂s_ce'
 //! ```
 //!
@@ -261,7 +262,10 @@ pub(crate) fn split(
         times(&gradient.kernel.times(&expert.kernel), &x.kernel, &route.passed).scaled(exponent)
     });
     let scores = sum(of_scores).scaled(square * experts[0].width / mixture.n_experts as f64);
-    let of = |route: &Route| times(&gradient.kernel, &x.kernel, &route.overlaps).scaled(square);
+    // All inputs have the same share of pairs. Only their sum is known, for experts that are powers of the weight.
+    let overlaps = &routing.of_one(experts).0[0].overlaps;
+    let of =
+        |route: &Route| times(&gradient.kernel, &x.kernel, overlaps).scaled(square * route.overlaps[0] / overlaps[0]);
     (Gradient::independent(scores), routing.0.iter().map(of).map(Gradient::independent).collect())
 }
 
