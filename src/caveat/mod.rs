@@ -209,8 +209,7 @@ impl Condition {
                 percent(*variance)
             ),
             Self::WeighedInputs(deviation) => format!(
-                "the outputs of experts vary by {} with the weight on their input. ± leaves this out, and is too small by up to \
-                 that if tokens are similar, else by less, as 1/√tokens",
+                "E f² of experts varies by {} with the weight on their input. ± leaves this out and is too small",
                 percent(*deviation)
             ),
             Self::RareSequences(networks) => format!(

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::architecture::{Activation, Head, Positions};
+use crate::architecture::{Activation, GlobalHeads, Head, Positions};
 
 fn imported(text: &str) -> Imported {
     import(text, &Options::default()).unwrap()
@@ -98,6 +98,44 @@ fn other_names_of_known_structures_are_read() {
     assert_eq!((dense.d_ff, dense.experts, dense.positions), (Some(1024), None, Positions::None));
     let list = read("hunyuan_v1_moe", r#", "num_experts": 8, "moe_topk": [2, 2]"#);
     assert_eq!(list.experts.unwrap().top_k, 2);
+}
+
+/// Gemma 4's blocks without a window have other heads. The library writes their sizes per block.
+#[test]
+fn gemma_4_has_wider_heads_without_a_window() {
+    const KEYS: &str = r#""model_type": "gemma4_text", "num_hidden_layers": 6, "hidden_size_per_layer_input": 0,
+        "attention_k_eq_v": true"#;
+    let global = |rest: &str| {
+        let got = imported(&format!("{{{KEYS}, {rest}}}"));
+        assert_eq!(got.warnings, Vec::<String>::new());
+        assert_eq!(got.architecture.windows, [512, 512, 512, 512, 512, 0]);
+        got.architecture.global_heads.unwrap()
+    };
+    let heads = GlobalHeads { n_kv_heads: 2, d_head: 128, shared_values: true };
+    assert_eq!(global(r#""num_global_key_value_heads": 2, "global_head_dim": 128"#), heads);
+    assert_eq!(global(r#""per_layer_config": {"5": {"head_dim": 128, "num_key_value_heads": 2}}"#), heads);
+    let dense = global(r#""attention_k_eq_v": false, "num_global_key_value_heads": 2"#);
+    assert_eq!(dense, GlobalHeads { n_kv_heads: 4, d_head: 512, shared_values: false });
+    let shared = format!("{{{KEYS}, \"num_kv_shared_layers\": 2}}");
+    let message = import(&shared, &Options::default()).unwrap_err().to_string();
+    assert!(message.starts_with("num_kv_shared_layers must be 0"), "{message}");
+}
+
+/// Parts of Llama 4 that act in long sequences alone are left out with a warning.
+#[test]
+fn llama_4_warns_beyond_a_chunk() {
+    let warnings = |seq_len: usize| {
+        let options = Options { seq_len: Some(seq_len), ..Options::default() };
+        import(r#"{"model_type": "llama4_text", "attention_chunk_size": 64, "floor_scale": 128}"#, &options)
+            .unwrap()
+            .warnings
+    };
+    assert_eq!(warnings(64), Vec::<String>::new());
+    assert!(warnings(65)[0].contains("attention_chunk_size"));
+    assert!(warnings(128)[1].contains("attn_temperature_tuning"));
+    let listed =
+        imported(r#"{"model_type": "llama4_text", "num_hidden_layers": 4, "moe_layers": [1, 3]}"#).architecture;
+    assert_eq!((listed.dense_blocks, listed.rotated), (vec![0, 2], vec![true, true, true, false]));
 }
 
 /// The head of a text part is tied if the whole config says so.

@@ -24,18 +24,19 @@
 //! their outputs have the correlation 0.8 · 1/8 / (1/2) = 0.2, up to an error of sampling. A gradient of variance 1 at
 //! y becomes 1/2 at all experts together and 1/4 · 64/8 = 2 at a score, as J(1) = 1/4.
 //!
-//! If weights multiply inputs, y = scale Σ_e f_e(w_e x), where f_e has no biases. Three numbers v_i represent the weights
-//! of all chosen experts (Gauss rule), and the expert is followed at the three inputs v_i x:
+//! If weights multiply inputs, y = scale Σ_e f_e(w_e x), where f_e has no biases. Three numbers v_i represent the
+//! weights of all chosen experts (Gauss rule), and the expert is followed at the three inputs v_i x:
 //!
 //! ```text
 //! forward    E y_a y_c = scale² Σ_i Ω_i(ρ) F_i          F_i = E f_a f_c at the input v_i x
-//! backward   experts: G^f_ac of input i = scale² Ω_i(ρ) G^y_ac, and v_i² times the gradient at this input reaches x
+//! backward   experts: G^f_ac of input i = scale² Ω_i(1) Ω(ρ)/Ω(1) G^y_ac; v_i² times its gradient reaches x
 //!            router: G^s_ac = scale² Σ_i J_i(ρ) (p_i/2)² n F_i G^y_ac/n_experts          p = d ln F_aa/d ln v
+//! Ω(ρ) = Σ_i Ω_i(ρ) (F_i)_aa
 //! Ω_i(ρ) = E Σ_e l_i(√(w_ae w_ce))          J_i(ρ) = E Σ_ee' l_i(√(w_ae w_ce)) ∂ln w_ae/∂s_ae' ∂ln w_ce/∂s_ce'
 //! ```
 //!
-//! where the sums are over the experts e that both tokens go to; l_i is the parabola that is 1 at v_i and 0 at the other
-//! two; F_i is the kernel at input i; p_i is the exponent of E f² as a power of the weight.
+//! where the sums are over the experts e that both tokens go to; l_i is the parabola that is 1 at v_i and 0 at the
+//! other two; F_i is the kernel at input i; p_i is the exponent of E f² as a power of the weight.
 //!
 //! Assumption: experts are independent, and scores have one scale; if weights multiply inputs, E f_a f_c depends on the
 //! product of both weights, and p decides E (df/dw)². Both are exact for powers of the weight; for a gate with SiLU the
@@ -261,7 +262,10 @@ pub(crate) fn split(
         times(&gradient.kernel.times(&expert.kernel), &x.kernel, &route.passed).scaled(exponent)
     });
     let scores = sum(of_scores).scaled(square * experts[0].width / mixture.n_experts as f64);
-    let of = |route: &Route| times(&gradient.kernel, &x.kernel, &route.overlaps).scaled(square);
+    // All inputs have the same share of pairs. Only their sum is known, for experts that are powers of the weight.
+    let overlaps = &routing.of_one(experts).0[0].overlaps;
+    let of =
+        |route: &Route| times(&gradient.kernel, &x.kernel, overlaps).scaled(square * route.overlaps[0] / overlaps[0]);
     (Gradient::independent(scores), routing.0.iter().map(of).map(Gradient::independent).collect())
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn weighed<T: Scalar>(mixture: &Mixture, random: &Random, input: &Arr
     for (row, scores) in weighed.rows_mut().zip(scores.rows()) {
         let weight = T::from_f64(Weights::new(mixture, scores).chosen[expert]);
         for x in row {
-            *x = *x * weight;
+            *x *= weight;
         }
     }
     weighed
@@ -127,7 +127,7 @@ pub(crate) fn backward_weighed<T: Scalar>(
             let row = &mut expert.entries_mut()[token * width..(token + 1) * width];
             *dw = row.iter().zip(x).map(|(g, x)| g.to_f64() * x.to_f64()).sum::<f64>();
             for g in row {
-                *g = *g * T::from_f64(weight);
+                *g *= T::from_f64(weight);
             }
         }
         for (ds, slope) in ds.iter_mut().zip(weights.backward(mixture, &dw)) {
