@@ -84,6 +84,7 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
                 if let Some(PositionBias::Relative { table, .. }) = &mut attention.bias {
                     change(Named::Tensor(table));
                 }
+                attention.sink.iter_mut().for_each(|sink| change(Named::Tensor(sink)));
                 change(Named::Attention(attention));
             }
             Op::Mixture(mixture) => {
