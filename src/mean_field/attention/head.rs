@@ -100,9 +100,21 @@ impl Head {
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
             let [trace, _] = query.positions.ends(point, &self.seen.trace);
             let flat = self.seen.shared[point % self.seen.shared.len()];
-            product * factor * trace * (variance * flat) + flat
+            let [a, c] = query.positions.at_ends(point, &self.rows).map(|row| row.own.sink);
+            product * factor * trace * (variance * flat * a.spread) + flat * (a.mean * c.mean)
         });
         (own, pairs.collect())
+    }
+
+    /// Returns Σ_ac E A_as A_cs z_a z_c Γ_ac for the weights A_as of the sink, from the kernel Γ∘E z_a z_c. A large
+    /// output z_a of one query goes together with a small weight of its sink.
+    pub(super) fn of_sink(&self, outputs: &Kernel) -> f64 {
+        let weights: Few<f64> = (0..self.rows.len()).map(|node| 1.0 - self.seen.sum(node, &self.rows[node])).collect();
+        let own = |node: usize| {
+            (1.0 - self.seen.totals[node]).powi(2) * self.rows[node].own.sink.square * outputs.own[node]
+        };
+        let pairs = outputs.map_pairs(&weights, |_, [a, c], product| product * a * c);
+        outputs.positions.sum(own) + outputs.positions.sum_pairs(|point| pairs[point])
     }
 
     /// Returns Wᵀ Γ W and C(K, Γ∘Q∘σ), the gradients at values through flat weights and through scores, and

@@ -46,7 +46,9 @@ pub(super) struct Masked {
 impl Masked {
     pub(super) fn see(operators: &Operators, key: &Kernel, value: &Kernel) -> (Mean, Seen, Self) {
         let positions = &key.positions;
-        let square: Few<f64> = operators.sums.average.of(&value.own).into();
+        let totals: Few<f64> = operators.sums.totals.as_slice().into();
+        let square = operators.sums.average.of(&value.own);
+        let square: Few<f64> = square.iter().zip(&totals).map(|(square, total)| square / total).collect();
         let (key, value) = (Ahead::new(operators, key, true), Ahead::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
         let with_ids = |spread: Vec<f64>| match &repeats {
@@ -80,7 +82,8 @@ impl Masked {
         let traces = key.trace.iter().zip(&value.trace).map(|(&key, &value)| key * value).collect();
         let all = TraceMoments { traces, spread: own.clone() };
         let smooth = Smooth::new(operators, [&key, &value], spread.before());
-        let keys = Keys::new(&all, Some(smooth), &operators.sums.most);
+        let in_view: Few<f64> = totals.iter().zip(&operators.sums.most).map(|(total, most)| total * total * most).collect();
+        let keys = Keys::new(&all, Some(smooth), &operators.sums.most).with_sink(operators.sums.sink, &in_view);
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
@@ -97,6 +100,7 @@ impl Masked {
             keys,
             trace: key.trace.clone(),
             square,
+            totals,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             shared: operators.sums.own.of(&vec![1.0; operators.sums.own_weights.len()]).into(),
             spread,
@@ -268,8 +272,9 @@ impl Masked {
         let before = before.map(|before| Kernel { own: behind.own.clone(), ..corrected(before) });
         let before = before.zip(query_total).map(|(before, total)| self.match_queries(before, weights, total));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
-        // Gradients of all keys of a query add up to zero.
-        let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
+        // Gradients of all keys of a query, the sink included, add up to zero.
+        let masked: Few<f64> = masked.iter().zip(&operators.sums.totals).map(|(of, total)| of * (2.0 - total)).collect();
+        let pairs = operators.lower(&operators.sums.cubes_backward.of(&masked));
         let own_pairs = operators.diagonal(&pairs);
         let values: Few<f64> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
         for (node, sum) in behind.own.iter_mut().enumerate() {

@@ -37,7 +37,18 @@
 //! E g_a g_b of the gradients at z; G^q, G^k, G^v are the kernels of the gradients at queries, keys and values; ∘ is
 //! the elementwise product; scale is the factor on q_a·k_b; d_value is the number of features of a head of values.
 //!
-//! The sums are in [`everywhere`] if all queries see all keys, otherwise in [`masked`]. The row of a query is like two
+//! A sink of logit ς is one more key, with a key vector and a value of zero, and with the weight ω = e^ς in place of e^0:
+//! W_ab = 1/(n_a + ω) for n_a keys in view, and rows add up to n_a/(n_a + ω). The part that all keys have in common
+//! then moves the share of the sink, and nothing of it may be subtracted. The gradient at the sink is
+//!
+//! ```text
+//! E (dL/dς)² = d_value Σ_ac Γ_ac E A_as A_cs z_a z_c      A_as = ω/(n_a + ω)
+//! ```
+//!
+//! where A_as is the weight of the sink in row a, at scores of variance zero; n_a is the number of keys in view of query
+//! a; ω is the mean of e^ς over heads, or of a few groups of heads if ς is widely distributed ([`sinks`]).
+//!
+//! The sums are in [`everywhere`] if all queries see all keys and there is no sink, otherwise in [`masked`]. The row of a query is like two
 //! rows of independent keys ([`row`]), which follow from D_aa, tr_a and the same trace tr'_a of the values. Dropout of
 //! rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments. Keys and values serve n_heads/n_kv_heads
 //! queries each, whose gradients add up.
@@ -62,6 +73,7 @@ mod same_ids;
 mod scores;
 mod seen;
 mod side;
+pub(crate) mod sinks;
 pub(crate) mod slopes;
 mod smooth;
 mod view;
@@ -72,6 +84,7 @@ use sigprop_stack::Attention;
 
 use self::head::Head;
 pub(crate) use self::operators::{Operators, Sums};
+pub(crate) use self::pattern::FlatWeights;
 pub(crate) use self::rotated::{Rotated, RotatedSums};
 pub(crate) use self::scores::{Scores, rotation};
 use self::seen::Turned;
@@ -147,6 +160,7 @@ impl Attended {
     }
 
     /// Returns ln E s² of a score s; 1/E ΣA², the number of keys that a query attends to; and 1/ΣA² for equal scores.
+    /// With a sink, A are the shares of the keys in the weight that the sink leaves.
     /// All three average over queries, and the last two also over heads.
     pub(crate) fn sharpness(&self) -> [f64; 3] {
         let [query, key, _] = &self.parts;
@@ -158,8 +172,9 @@ impl Attended {
         let of_heads = |of: &dyn Fn(&Head, usize) -> f64| -> f64 {
             self.heads.iter().map(|head| head.share * mean(&|node| of(head, node))).sum()
         };
-        let single = of_heads(&|head, node| head.seen.single(node, &head.rows[node]));
-        let flat = of_heads(&|head, node| head.seen.single[node]);
+        let single =
+            of_heads(&|head, node| head.seen.single(node, &head.rows[node]) / head.seen.sum(node, &head.rows[node]).powi(2));
+        let flat = of_heads(&|head, node| head.seen.in_view(node).recip());
         [score.ln(), single.recip(), flat.recip()]
     }
 
@@ -195,8 +210,18 @@ impl Attended {
         let kernels: Vec<(f64, Kernel)> = of_heads.collect();
         let kernel = Kernel::sum(kernels.iter().map(|(share, kernel)| (*share, kernel)));
         let unit = (-0.5 * kernel.ln_unit).exp();
-        let means = query.own.iter().map(|_| length.recip() * unit).collect();
+        let sum = |node: usize| -> f64 {
+            self.heads.iter().map(|head| head.share * head.seen.sum(node, &head.rows[node])).sum()
+        };
+        let means = (0..query.own.len()).map(|node| sum(node) * (unit / length)).collect();
         Signal { means: Some(means), ..Signal::centred(length, kernel) }
+    }
+
+    /// Returns ln E (dL/dς)² of the logit ς of a sink, from the gradient at the output.
+    pub(crate) fn ln_sink_gradient(&self, attention: &Attention, gradient: &Gradient) -> f64 {
+        let outputs = gradient.kernel.times(&self.output.kernel);
+        let sum: f64 = self.heads.iter().map(|head| head.share * head.of_sink(&outputs)).sum();
+        (sum.max(0.0) * attention.d_value as f64).ln() + outputs.ln_unit
     }
 
     /// Returns the gradient at the attention weights, from the gradient at the output.

@@ -15,6 +15,10 @@
 //! query a; σ, τ, χ are the factors of sharp rows on D, on gradients through scores and on the shift of the mean
 //! weights; σ_own, σ_smooth are σ of the two rows ([`crate::mean_field::softmax`]); A is the row of attention weights.
 //!
+//! Where there is a sink, the own row has the keys in view and the sink ([`crate::mean_field::softmax::SoftmaxRow::with_sink`]),
+//! with w = v Q_aa tr/(nW (1 − W)) for the weight W of a key, and the part that all keys have in common belongs to the
+//! smooth parts. One key alone has no smooth row.
+//!
 //! σ and τ are mixed in this way for a query and for pairs of queries. Own parts alone are like as many equal keys as
 //! are in view, and a smooth part alone is like a few. Each row is exact in its limit of many keys.
 //!
@@ -29,6 +33,8 @@ pub(super) struct Keys {
     /// n of the row of own parts, per query.
     own: Few<f64>,
     smooth: Option<SmoothKeys>,
+    /// ω = e^ς for a sink of logit ς; 0 without a sink.
+    sink: f64,
 }
 
 /// The numbers that determine the rows of smooth parts.
@@ -47,19 +53,31 @@ impl Keys {
     /// Computes the numbers from the moments of all parts and, if there are any, of smooth parts; `most` is the number
     /// of keys in view of every query.
     pub(super) fn new(all: &TraceMoments, smooth: Option<Smooth>, most: &[f64]) -> Self {
-        let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None } };
+        let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None, sink: 0.0 } };
         let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
         let own =
             TraceMoments { traces: less(&all.traces, &moments.traces), spread: less(&all.spread, &moments.spread) };
         let share = moments.spread.iter().zip(&all.spread).map(|(&part, &all)| share(part, all)).collect();
         let smooth = SmoothKeys { keys: moments.keys(most), trace, share, share_of_pairs: shares };
-        Self { own: own.keys(most), smooth: Some(smooth) }
+        Self { own: own.keys(most), smooth: Some(smooth), sink: 0.0 }
+    }
+
+    /// Returns these keys with a `sink` of weight ω. Own rows then have the keys in view.
+    pub(super) fn with_sink(self, sink: f64, in_view: &Few<f64>) -> Self {
+        if sink > 0.0 { Self { own: in_view.clone(), sink, ..self } } else { self }
     }
 
     /// Returns the row of a query, from `score` = v Q_aa and `trace` = tr.
     pub(super) fn row(&self, node: usize, score: f64, trace: f64) -> QueryRow {
-        let own = equal_keys(self.own[node], score, trace);
-        let smooth = self.smooth.as_ref().filter(|of| of.share[node] > 0.0 && of.trace[node] > 0.0);
+        let keys = self.own[node];
+        let own = if self.sink > 0.0 {
+            let weight = (keys + self.sink).recip();
+            SoftmaxRow::with_sink(keys, score * trace / (keys * weight * (1.0 - weight)), self.sink)
+        } else {
+            equal_keys(keys, score, trace)
+        };
+        let is_one = self.sink > 0.0 && keys < 1.5;
+        let smooth = self.smooth.as_ref().filter(|of| !is_one && of.share[node] > 0.0 && of.trace[node] > 0.0);
         let smooth = smooth.map(|of| {
             let row = equal_keys(of.keys[node], score, of.trace[node]);
             Box::new(SmoothRow { row, share: of.share[node] })

@@ -62,6 +62,7 @@ impl Block<'_> {
             softcap: architecture.attention_softcap,
             mask: Mask::FULL,
             bias: None,
+            sink: None,
             dropout_rate: self.blocks.rate(architecture.attention_dropout),
             query: states.query,
             key: states.key,

