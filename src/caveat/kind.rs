@@ -191,9 +191,17 @@ pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
     advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
 };
 
+pub(super) static SINK_WIDTH: CaveatKind = CaveatKind {
+    name: "sink_width",
+    quantity: "±, gradients of queries and keys",
+    size: "share by which numbers may be off",
+    about: "Attention has sinks, and terms of order 1/width are those of the same attention without them.",
+    advice: "Measure with `sigprop validate`.",
+};
+
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 22] = [
+    pub const ALL: [&'static Self; 23] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -216,5 +224,6 @@ impl CaveatKind {
         &UNEVEN_ROWS,
         &SHARED_TENSOR,
         &SHARED_WIDTH,
+        &SINK_WIDTH,
     ];
 }

@@ -98,6 +98,8 @@ pub enum Condition {
     /// Several sites use one tensor, and the prediction follows this at infinite width alone; the number is how many use
     /// it.
     SharedWidth(usize),
+    /// Terms of finite width leave out the sinks of an attention; the number is the share by which numbers may be off.
+    SinkWidth(f64),
 }
 
 impl Condition {
@@ -126,6 +128,7 @@ impl Condition {
             Self::UnevenRows(_) => &kind::UNEVEN_ROWS,
             Self::SharedTensor(..) => &kind::SHARED_TENSOR,
             Self::SharedWidth(_) => &kind::SHARED_WIDTH,
+            Self::SinkWidth(_) => &kind::SINK_WIDTH,
         }
     }
 
@@ -147,7 +150,8 @@ impl Condition {
             | Self::MeanOfWeights(size)
             | Self::UnevenGains(size)
             | Self::UnevenRows(size)
-            | Self::SharedTensor(_, size)) => Some(size),
+            | Self::SharedTensor(_, size)
+            | Self::SinkWidth(size)) => Some(size),
             &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
             Self::Scheme(_) | Self::SchemeScale(_) | Self::Config(_) | Self::DependentWeights | Self::UnreadType(_) => {
                 None
@@ -251,6 +255,11 @@ impl Condition {
             Self::SharedWidth(uses) => format!(
                 "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, second \
                  moments may be off by a share of about {uses}/width, and effects of first steps treat each use as independent"
+            ),
+            Self::SinkWidth(share) => format!(
+                "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and \
+                 gradients of queries and keys may be off by about {}",
+                percent(*share)
             ),
         }
     }

@@ -106,6 +106,13 @@ impl Head {
         (own, pairs.collect())
     }
 
+    /// Multiplies a kernel of queries by E A_ab/W_ab of the sink's row of both queries. Without a sink these are 1.
+    fn with_mean_rows(&self, kernel: &Kernel) -> Kernel {
+        let means: Few<f64> = self.rows.iter().map(|row| row.own.sink.mean).collect();
+        let own = kernel.own.iter().zip(&means).map(|(own, mean)| own * mean * mean).collect();
+        kernel.with(kernel.ln_unit, own, kernel.map_pairs(&means, |_, [a, c], pair| pair * a * c))
+    }
+
     /// Returns Σ_ac E A_as A_cs z_a z_c Γ_ac for the weights A_as of the sink, from the kernel Γ∘E z_a z_c. A large
     /// output z_a of one query goes together with a small weight of its sink.
     pub(super) fn of_sink(&self, outputs: &Kernel) -> f64 {
@@ -136,6 +143,7 @@ impl Head {
         let gathered: Few<f64> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
         let passed: Few<f64> = of_keys.own.iter().map(|&own| own * masked).collect();
         let groups = self.group_corrections(query, gamma, [&both, &of_values, &of_keys]);
+        let gamma = &self.with_mean_rows(gamma);
         let [by_values, by_keys] = [0, 1].map(|index| groups.as_ref().map(|groups| &groups[index]));
         let query_total = self.seen.spread.before.as_ref().map(|before| of_keys.contracted(before));
         match back {
@@ -207,6 +215,7 @@ fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&
     let masked = masked(attention);
     let Mean { flat, shift: [shift, transposed] } = mean;
     let spread = seen.spread.before();
+    let flat = head.with_mean_rows(flat);
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
         let sharp = own * (row.squares() * spread.own[node] + row.shift() * shift.own[node] * 2.0) * variance;
         flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked

@@ -61,6 +61,9 @@ impl Masked {
         if let Some(repeats) = &repeats {
             shift = added(&shift, &repeats.shift);
         }
+        if operators.sums.sink > 0.0 {
+            shift = without_shift_of_sum(operators, &key, &value, shift);
+        }
         let both = key.side.kernel.ln_unit + value.side.kernel.ln_unit;
         let kernel = |ln_unit: f64, lower: &[f64]| {
             let own = operators.diagonal(lower);
@@ -83,7 +86,11 @@ impl Masked {
         let all = TraceMoments { traces, spread: own.clone() };
         let smooth = Smooth::new(operators, [&key, &value], spread.before());
         let in_view: Few<f64> = totals.iter().zip(&operators.sums.most).map(|(total, most)| total * total * most).collect();
-        let keys = Keys::new(&all, Some(smooth), &operators.sums.most).with_sink(operators.sums.sink, &in_view);
+        let mut keys = Keys::new(&all, Some(smooth), &operators.sums.most);
+        if operators.sums.sink > 0.0 {
+            let common = operators.diagonal(&key.smooth).into_iter().zip(&totals).map(|(of, total)| of / (total * total));
+            keys = keys.with_sink(operators.sums.sink, in_view, common.collect());
+        }
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
@@ -172,6 +179,19 @@ fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
         by_values[place] + own[place] * half + mean - triple[place] - both[place] - cubes[place]
     };
     (0..chart.points.len()).map(at).collect()
+}
+
+/// Subtracts from X(a, c) the shift of the sum of all weights of a row, which [`Head`](super::head::Head) treats without
+/// an expansion in scores: μ_a P(a, c) with μ_a = ½ (1 − R_a)/R_a (tr_a − P'_aa) and R_a = Σ_b W_ab.
+fn without_shift_of_sum(operators: &Operators, key: &Ahead, value: &Ahead, shift: Vec<f64>) -> Vec<f64> {
+    let chart = &operators.sums.chart;
+    let averages = chart.all(&value.side.averages);
+    let of_sum = |node: usize| {
+        let total = operators.sums.totals[node];
+        0.5 * (1.0 - total) / total * (key.trace[node] - key.side.own_averages[node])
+    };
+    let places = shift.into_iter().zip(averages).enumerate();
+    places.map(|(place, (shift, average))| shift - of_sum(chart.points[place].0) * average).collect()
 }
 
 /// Returns Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points of the chart (node a, second position c).

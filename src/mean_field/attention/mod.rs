@@ -253,10 +253,12 @@ impl Attended {
         }
         let [at_queries, at_keys] = [at_queries, at_keys].map(|parts| summed(&parts));
         let at_values = Gradient::independent(Kernel::sum(at_values.iter().map(|(factor, part)| (*factor, part))));
+        // A sink makes the common part of all keys visible.
+        let next = if attention.sink.is_some() { Next::Anything } else { Next::Scores };
         let shares = |of: &Signal| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
         vec![
             Gradient { parts: shares(key), ..at_queries },
-            Gradient { parts: shares(query), next: Next::Scores, ..at_keys },
+            Gradient { parts: shares(query), next, ..at_keys },
             at_values,
         ]
     }

@@ -65,7 +65,7 @@ mod table;
 pub(crate) use integrals::normal_nodes;
 #[cfg(test)]
 pub(crate) use overlaps::overlaps;
-pub(crate) use sink::SinkFactors;
+pub(crate) use sink::{SinkFactors, SinkRow};
 pub(crate) use table::cubic_of;
 
 /// The factors σ(1), τ(1) and χ of a row of scores, and the numbers from which σ(ρ) and τ(ρ) of two rows follow.

@@ -7,6 +7,7 @@ use sigprop_stack::{Fan, Interpreter, Mixture, Site};
 
 use super::inside::{self, Inside};
 use super::{FiniteWidthPass, Gradient, Kept, Signal};
+use crate::caveat::Condition;
 use crate::finite_width::attention::AtPath;
 use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
@@ -121,6 +122,8 @@ impl FiniteWidthPass {
         let x = Signal { stream, ..x };
         let (stream, merged) = match (fan, &kept) {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
+                let without_sink = Condition::SinkWidth((attention.d_head as f64).recip());
+                self.leading.rows.caveat(at, attention.sink.is_some().then_some(without_sink));
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
             (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
