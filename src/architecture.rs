@@ -96,8 +96,14 @@ pub struct Architecture {
     pub n_heads: Option<usize>,
     /// Number of key and value heads (grouped-query attention); by default as many as query heads.
     pub n_kv_heads: Option<usize>,
+    /// Number of key and value heads in blocks with a window; by default `n_kv_heads`.
+    pub n_window_kv_heads: Option<usize>,
     /// Width of a head of queries, keys and values; by default `d_model` / `n_heads`.
     pub d_head: Option<usize>,
+    /// Width of a head of values; by default `d_head`.
+    pub d_value: Option<usize>,
+    /// Factor on values.
+    pub value_scale: f64,
     /// Causal mask: a token attends to itself and to earlier tokens only.
     pub causal: bool,
     /// Number of tokens that a query attends to, itself included, one number per block: the last tokens under a causal
@@ -109,6 +115,9 @@ pub struct Architecture {
     pub attention_scale_by_layer: bool,
     /// Soft cap c: scores s become c·tanh(s/c).
     pub attention_softcap: Option<f64>,
+    /// Attention sinks, one answer per block: each head has a learned logit that takes part of the weight of every query.
+    /// Empty: no block has sinks.
+    pub attention_sinks: Vec<bool>,
     /// Multi-head latent attention (DeepSeek): queries and keys come from low-rank latents.
     pub latent: Option<Latent>,
     // Positions.
@@ -244,12 +253,16 @@ impl Default for Architecture {
             dyt_attention_alpha: None,
             n_heads: None,
             n_kv_heads: None,
+            n_window_kv_heads: None,
             d_head: None,
+            d_value: None,
+            value_scale: 1.0,
             causal: false,
             windows: Vec::new(),
             attention_scale: None,
             attention_scale_by_layer: false,
             attention_softcap: None,
+            attention_sinks: Vec::new(),
             latent: None,
             positions: Positions::Learned,
             rotary_dim: None,
@@ -305,10 +318,12 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; patterns of windows and of rotated blocks are repeated.
+    /// Sets the number of blocks; patterns of windows, of rotated blocks and of sinks are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();
-        self.rotated = self.rotated.iter().copied().cycle().take(n_layers).collect();
+        for pattern in [&mut self.rotated, &mut self.attention_sinks] {
+            *pattern = pattern.iter().copied().cycle().take(n_layers).collect();
+        }
     }
 }

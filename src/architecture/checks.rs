@@ -38,6 +38,8 @@ impl Architecture {
             ("d_model", Some(self.d_model)),
             ("n_heads", self.n_heads),
             ("n_kv_heads", self.n_kv_heads),
+            ("n_window_kv_heads", self.n_window_kv_heads),
+            ("d_value", self.d_value),
             ("d_head", self.d_head),
             ("d_ff", self.d_ff),
             ("seq_len", self.seq_len.into()),
@@ -70,6 +72,7 @@ impl Architecture {
             ("embedding_scale", Some(self.embedding_scale)),
             ("logit_scale", Some(self.logit_scale)),
             ("attention_scale", self.attention_scale),
+            ("value_scale", Some(self.value_scale)),
             ("skip_scale", self.skip_scale),
             ("branch_scale", self.branch_scale),
             ("rotary_scale", Some(self.rotary_scale)),
@@ -180,9 +183,12 @@ impl Architecture {
         let n_heads = self.heads();
         let n_kv_heads = self.n_kv_heads.unwrap_or(n_heads);
         divides("n_kv_heads", "n_heads", n_kv_heads, n_heads)?;
+        divides("n_window_kv_heads", "n_heads", self.n_window_kv_heads.unwrap_or(n_kv_heads), n_heads)?;
         if self.latent.is_some() {
             first([
                 ("d_head", self.d_head.is_some(), "absent with latent, which has widths of its own", "a number"),
+                ("d_value", self.d_value.is_some(), "absent with latent, which has widths of its own", "a number"),
+                ("n_window_kv_heads", self.n_window_kv_heads.is_some(), "absent with latent", "a number"),
                 ("qk_norm", self.qk_norm != QkNorm::None, "none with latent", self.qk_norm.name()),
                 ("n_kv_heads", n_kv_heads != n_heads, "n_heads with latent", "another number"),
             ])?;
@@ -191,7 +197,12 @@ impl Architecture {
         }
         let (d_head, d_value) = self.head_widths();
         size("n_heads · d_head", n_heads * d_head.max(d_value), MAX_SIZE)?;
-        for (field, got) in [("windows", self.windows.len()), ("rotated", self.rotated.len())] {
+        let by_block = [
+            ("windows", self.windows.len()),
+            ("rotated", self.rotated.len()),
+            ("attention_sinks", self.attention_sinks.len()),
+        ];
+        for (field, got) in by_block {
             if got != 0 && got != self.n_layers {
                 let expected = format!("empty or one per block, {} values", self.n_layers);
                 return Err(value(field, expected, format!("{got} values"), ""));

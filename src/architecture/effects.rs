@@ -95,17 +95,22 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "n_heads",
         "n_kv_heads",
         "d_head",
+        "d_value",
+        "value_scale",
         "windows",
         "attention_scale",
         "attention_scale_by_layer",
         "attention_softcap",
+        "attention_sinks",
         "attention_dropout",
         "qk_norm",
         "latent",
         "qkv_biases",
         "attention_output_bias",
     ];
-    keys.map(|key| (key, mlp, ENCODER)).into()
+    let windows = side.windows.iter().any(|&window| window > 0);
+    let of_windows = ("n_window_kv_heads", mlp || !windows, "a block with a window");
+    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain([of_windows]).collect()
 }
 
 fn positions(side: &Architecture) -> Vec<Rule> {

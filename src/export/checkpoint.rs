@@ -78,6 +78,13 @@ fn write_row(part: &Part, row: usize, columns: usize, draw: &Draw, out: &mut dyn
 /// Writes a tensor of all experts: one expert after the other, each with all parts.
 fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     for expert in 0..held.shape[0] {
+        if held.axis == 2 {
+            let of_expert = |part: &Part| Part { expert: Some(expert), ..part.clone() };
+            let parts = held.parts.iter().map(of_expert).collect();
+            let of_expert = Held { shape: held.shape[1..].to_vec(), parts, ..held.clone() };
+            write_side_by_side(&of_expert, draw, out)?;
+            continue;
+        }
         for part in &held.parts {
             let part = Part { expert: Some(expert), ..part.clone() };
             (0..part.shape[0]).try_for_each(|row| write_row(&part, row, part.shape[1], draw, out))?;
@@ -89,8 +96,13 @@ fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()
 /// Writes the parts of a tensor side by side, each transposed. All parts are in memory at once.
 fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     let inputs = held.shape[0];
-    let rows: Vec<Vec<f32>> =
-        held.parts.iter().flat_map(|part| (0..part.shape[0]).map(|row| drawn(part, row, inputs, draw))).collect();
+    let mut rows = Vec::new();
+    for group in 0..held.groups {
+        for part in &held.parts {
+            let share = part.shape[0] / held.groups;
+            rows.extend((group * share..(group + 1) * share).map(|row| drawn(part, row, inputs, draw)));
+        }
+    }
     (0..inputs).try_for_each(|input| write_entries(&rows.iter().map(|row| row[input]).collect::<Vec<_>>(), out))
 }
 

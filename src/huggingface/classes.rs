@@ -140,6 +140,10 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
             (sparse * experts.n_experts) as u64
         }),
+        // Biases of routers.
+        "gpt_oss" | "openai_privacy_filter" => {
+            architecture.experts.map_or(0, |experts| (architecture.n_layers * experts.n_experts) as u64)
+        }
         "deepseek_v32" => {
             let (heads, d_head) = (
                 keys.size("heads of the indexer", &["index_n_heads"], 64)? as u64,

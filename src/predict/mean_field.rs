@@ -4,8 +4,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mixture, Norm,
-    PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mixture, Norm, PositionBias,
+    ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;

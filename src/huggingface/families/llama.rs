@@ -3,7 +3,7 @@
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, WindowRotation, rotary};
-use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, multipliers, tied};
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, multipliers, sinks, tied};
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement, QkNorm};
 
 /// The defaults of a family for missing keys.
@@ -234,11 +234,20 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Granite: multipliers of embeddings, scores and branches.
+/// Granite: multipliers of embeddings, scores and branches; with sinks and windows or without.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
-    let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
+    let with_sinks = keys.family() == "granite_swa";
+    let defaults = if with_sinks {
+        Defaults { kv_heads: Some(4), eps: 1e-5, tied: true, ..Defaults::new(24, 2560, 20, 8192, 100_352, 8192) }
+    } else {
+        Defaults::new(32, 4096, 32, 11008, 32000, 2048)
+    };
+    let mut architecture = defaults.read(keys)?;
     multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
+    if with_sinks {
+        sinks::granite(keys, &mut architecture)?;
+    }
     Ok(architecture)
 }
 

@@ -85,10 +85,12 @@ impl Masked {
         let traces = key.trace.iter().zip(&value.trace).map(|(&key, &value)| key * value).collect();
         let all = TraceMoments { traces, spread: own.clone() };
         let smooth = Smooth::new(operators, [&key, &value], spread.before());
-        let in_view: Few<f64> = totals.iter().zip(&operators.sums.most).map(|(total, most)| total * total * most).collect();
+        let in_view: Few<f64> =
+            totals.iter().zip(&operators.sums.most).map(|(total, most)| total * total * most).collect();
         let mut keys = Keys::new(&all, Some(smooth), &operators.sums.most);
         if operators.sums.sink > 0.0 {
-            let common = operators.diagonal(&key.smooth).into_iter().zip(&totals).map(|(of, total)| of / (total * total));
+            let common =
+                operators.diagonal(&key.smooth).into_iter().zip(&totals).map(|(of, total)| of / (total * total));
             keys = keys.with_sink(operators.sums.sink, in_view, common.collect());
         }
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
@@ -293,7 +295,8 @@ impl Masked {
         let before = before.zip(query_total).map(|(before, total)| self.match_queries(before, weights, total));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query, the sink included, add up to zero.
-        let masked: Few<f64> = masked.iter().zip(&operators.sums.totals).map(|(of, total)| of * (2.0 - total)).collect();
+        let masked: Few<f64> =
+            masked.iter().zip(&operators.sums.totals).map(|(of, total)| of * (2.0 - total)).collect();
         let pairs = operators.lower(&operators.sums.cubes_backward.of(&masked));
         let own_pairs = operators.diagonal(&pairs);
         let values: Few<f64> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();

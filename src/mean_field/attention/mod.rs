@@ -93,6 +93,7 @@ use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
+use crate::logarithms::ln_sum;
 
 /// The state that the forward pass of an attention keeps for its backward pass.
 pub(crate) struct Attended {
@@ -120,8 +121,8 @@ impl Attended {
         let [query, key, _] = &parts;
         let scores = Scores::new(attention, query, key);
         let of_view = |(share, view): &(f64, View)| Head::new(attention, (*share, view), &scores, &parts);
-        let (heads, kernels): (Vec<Head>, Vec<Kernel>) = views.iter().map(of_view).unzip();
-        let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
+        let heads: Vec<Head> = views.iter().map(of_view).collect();
+        let kernel = Kernel::sum(heads.iter().map(|head| (head.share, &head.output)));
         let width = (attention.n_heads * attention.d_value) as f64;
         let output = Arc::new(Signal::centred(width, kernel));
         Self { parts, scores, heads, output }
@@ -147,8 +148,8 @@ impl Attended {
             Head::between(attention, [first, second], uses.map(|of_use| &of_use.parts), (&scores, &parts))
         };
         let heads = uses[0].heads.iter().zip(&uses[1].heads);
-        let (heads, kernels): (Vec<Head>, Vec<Kernel>) = heads.map(of_heads).unzip();
-        let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
+        let heads: Vec<Head> = heads.map(of_heads).collect();
+        let kernel = Kernel::sum(heads.iter().map(|head| (head.share, &head.output)));
         let output = Arc::new(Signal::centred(uses[0].output.width, kernel));
         let parts = parts.map(|kernel| Arc::new(Signal::centred(uses[0].output.width, kernel)));
         Self { parts, scores, heads, output }
@@ -172,8 +173,9 @@ impl Attended {
         let of_heads = |of: &dyn Fn(&Head, usize) -> f64| -> f64 {
             self.heads.iter().map(|head| head.share * mean(&|node| of(head, node))).sum()
         };
-        let single =
-            of_heads(&|head, node| head.seen.single(node, &head.rows[node]) / head.seen.sum(node, &head.rows[node]).powi(2));
+        let single = of_heads(&|head, node| {
+            head.seen.single(node, &head.rows[node]) / head.seen.sum(node, &head.rows[node]).powi(2)
+        });
         let flat = of_heads(&|head, node| head.seen.in_view(node).recip());
         [score.ln(), single.recip(), flat.recip()]
     }
@@ -219,9 +221,8 @@ impl Attended {
 
     /// Returns ln E (dL/dς)² of the logit ς of a sink, from the gradient at the output.
     pub(crate) fn ln_sink_gradient(&self, attention: &Attention, gradient: &Gradient) -> f64 {
-        let outputs = gradient.kernel.times(&self.output.kernel);
-        let sum: f64 = self.heads.iter().map(|head| head.share * head.of_sink(&outputs)).sum();
-        (sum.max(0.0) * attention.d_value as f64).ln() + outputs.ln_unit
+        let of_head = |head: &Head| head.share.ln() + head.ln_of_sink(&gradient.kernel);
+        ln_sum(self.heads.iter().map(of_head)) + (attention.d_value as f64).ln()
     }
 
     /// Returns the gradient at the attention weights, from the gradient at the output.

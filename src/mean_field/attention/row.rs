@@ -66,7 +66,9 @@ impl Keys {
     /// Computes the numbers from the moments of all parts and, if there are any, of smooth parts; `most` is the number
     /// of keys in view of every query.
     pub(super) fn new(all: &TraceMoments, smooth: Option<Smooth>, most: &[f64]) -> Self {
-        let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None, sink: None } };
+        let Some(Smooth { moments, trace, shares }) = smooth else {
+            return Self { own: all.keys(most), smooth: None, sink: None };
+        };
         let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
         let own =
             TraceMoments { traces: less(&all.traces, &moments.traces), spread: less(&all.spread, &moments.spread) };

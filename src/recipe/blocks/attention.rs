@@ -1,6 +1,6 @@
 //! Attention: self-attention, cross-attention of a decoder to its memory, and latent attention.
 
-use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale};
+use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale, Tensor};
 
 use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{Latent, QkNorm};
@@ -37,7 +37,8 @@ impl Block<'_> {
         };
         let plain = self.softmax(states);
         let scale = factor * plain.scale;
-        let heads = Attention { scale, mask: self.mask(), bias: self.position_bias(path), ..plain };
+        let heads =
+            Attention { scale, mask: self.mask(), bias: self.position_bias(path), sink: self.sink(path), ..plain };
         Node::new("heads", Op::Attention(heads))
     }
 
@@ -55,7 +56,7 @@ impl Block<'_> {
         let by_layer = if architecture.attention_scale_by_layer { 1.0 / (self.index + 1) as f64 } else { 1.0 };
         Attention {
             n_heads: architecture.n_heads,
-            n_kv_heads: architecture.n_kv_heads,
+            n_kv_heads: self.n_kv_heads(),
             d_head: architecture.d_head,
             d_value: architecture.d_value,
             scale: architecture.attention_scale * by_layer,
@@ -90,7 +91,7 @@ impl Block<'_> {
         let linear = |name: &str, role, fan_in, fan_out| {
             self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), architecture.qkv_biases)
         };
-        let (query_heads, heads) = (architecture.n_heads, architecture.n_kv_heads);
+        let (query_heads, heads) = (architecture.n_heads, self.n_kv_heads());
         let query = linear("query", Role::Query, architecture.d_model, query_heads * architecture.d_head);
         let key = linear("key", Role::Key, kv_width, heads * architecture.d_head);
         let value = linear("value", Role::Value, kv_width, heads * architecture.d_value);
@@ -98,7 +99,24 @@ impl Block<'_> {
             let rotary = rotary.map(|rotary| rotated(&format!("{name}_rotary"), rotary));
             [Some(linear), self.qk_norm(&format!("{name}_norm"), heads), rotary].into_iter().flatten().collect()
         };
-        States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value: vec![value] }
+        let factor = architecture.value_scale;
+        let scale =
+            ((factor - 1.0).abs() > 0.0).then(|| Node::apply("value_scale", Component::Scale(Scale { factor })));
+        let value = [value].into_iter().chain(scale).collect();
+        States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value }
+    }
+
+    /// The number of heads of keys and values in this block.
+    fn n_kv_heads(&self) -> usize {
+        let architecture = self.blocks.architecture;
+        if self.window().is_some() { architecture.n_window_kv_heads } else { architecture.n_kv_heads }
+    }
+
+    /// The sinks of the heads at `path`, if this block has some.
+    fn sink(&self, path: &str) -> Option<Tensor> {
+        let architecture = self.blocks.architecture;
+        let has_sinks = architecture.attention_sinks.get(self.index).copied().unwrap_or(false);
+        has_sinks.then(|| self.tensor(path, ".sink", self.blocks.recipe.sink(architecture)))
     }
 
     /// The norm of queries or keys, if they have one.

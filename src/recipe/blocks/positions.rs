@@ -8,7 +8,7 @@ use crate::recipe::Table;
 
 impl Block<'_> {
     /// The number of tokens that a query attends to; `None` if there is no limit.
-    fn window(&self) -> Option<usize> {
+    pub(super) fn window(&self) -> Option<usize> {
         self.blocks.architecture.windows.get(self.index).copied().filter(|&window| window > 0)
     }
 

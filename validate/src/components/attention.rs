@@ -137,7 +137,8 @@ pub(crate) fn backward<T: Scalar>(
         },
     );
     let (moments, tensors): (Vec<_>, Vec<_>) = told.collect::<Vec<_>>().into_iter().unzip();
-    let [mut bias, mut sink] = [&scores.table, &scores.sinks].map(|of| vec![vec![T::default(); of.len()]; query.shape().batch]);
+    let [mut bias, mut sink] =
+        [&scores.table, &scores.sinks].map(|of| vec![vec![T::default(); of.len()]; query.shape().batch]);
     for (index, of_group) in tensors.into_iter().enumerate() {
         for (sums, more) in [&mut bias, &mut sink].into_iter().zip(of_group) {
             for (sum, more) in sums[index / attention.n_kv_heads].iter_mut().zip(more) {
