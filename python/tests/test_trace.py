@@ -611,7 +611,7 @@ def test_attention_sinks() -> None:
     ids = torch.randint(0, VOCABULARY, (2, TOKENS))
     traced = sigprop.torch.trace(module, ids)
     assert '"sink": {"name": "sinks"' in json.dumps(traced.stack)
-    assert torch.equal(traced.values()["sinks"].flatten(), module.sinks.detach())
+    assert torch.equal(traced.values(module)["sinks"].flatten(), module.sinks.detach())
 
 
 def test_given_masks_are_part_of_the_network() -> None:

@@ -256,11 +256,16 @@ impl Condition {
                 "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, second \
                  moments may be off by a share of about {uses}/width, and effects of first steps treat each use as independent"
             ),
-            Self::SinkWidth(share) => format!(
-                "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and \
-                 gradients of queries and keys may be off by about {}",
-                percent(*share)
-            ),
+            Self::SinkWidth(share) => without_sinks(*share),
         }
     }
+}
+
+/// Returns the text of [`Condition::SinkWidth`].
+fn without_sinks(share: f64) -> String {
+    format!(
+        "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and gradients \
+         of queries and keys may be off by about {}",
+        percent(share)
+    )
 }

@@ -203,9 +203,9 @@ pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// Granite with experts, whose weights are a softmax of the chosen scores; hybrids without state-space layers.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
+    const SHARED: &[&str] = &["shared_intermediate_size"];
     let hybrid = keys.family() == "granitemoehybrid";
     let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
-    const SHARED: &[&str] = &["shared_intermediate_size"];
     let shared = match keys.family() {
         "granitemoehybrid" => keys.size("d_ff of the shared expert", SHARED, 1024)?,
         "granitemoe_swa" => keys.count("d_ff of the shared expert", SHARED, 0)?,

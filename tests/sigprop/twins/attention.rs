@@ -170,6 +170,7 @@ fn attention_sinks() {
         (Mask::CAUSAL, 0.8, 0.0),
         (Mask::CAUSAL, 0.8, 0.5),
         (Mask::CAUSAL, 1.2, 0.0),
+        (Mask { before: Some(4), after: Some(4) }, 0.8, 0.2),
     ] {
         assert_twin_but_for(&["sink_width"], &with_sinks(mask, score_std, [correlation, 0.02]), 200);
     }
