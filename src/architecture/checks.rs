@@ -189,6 +189,7 @@ impl Architecture {
                 ("d_head", self.d_head.is_some(), "absent with latent, which has widths of its own", "a number"),
                 ("d_value", self.d_value.is_some(), "absent with latent, which has widths of its own", "a number"),
                 ("n_window_kv_heads", self.n_window_kv_heads.is_some(), "absent with latent", "a number"),
+                ("value_scale", (self.value_scale - 1.0).abs() > 0.0, "1 with latent", "another number"),
                 ("qk_norm", self.qk_norm != QkNorm::None, "none with latent", self.qk_norm.name()),
                 ("n_kv_heads", n_kv_heads != n_heads, "n_heads with latent", "another number"),
             ])?;

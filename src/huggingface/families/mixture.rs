@@ -5,8 +5,8 @@ use sigprop_stack::Weighting;
 
 use super::super::ImportError;
 use super::super::rotary::Rotation;
-use super::llama::{Defaults, last_windows, windows};
-use super::{Keys, biases, layer_types, multipliers, sinks};
+use super::llama::{Defaults, granite_sinks, last_windows, windows};
+use super::{Keys, biases, layer_types, multipliers};
 use crate::architecture::{Architecture, Experts, Positions, QkNorm};
 
 /// The defaults of a family for missing keys of its experts.
@@ -224,7 +224,7 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
     if keys.family() == "granitemoe_swa" {
-        sinks::granite(keys, &mut architecture)?;
+        granite_sinks(keys, &mut architecture)?;
     }
     keys.same(&["normalization_function"]);
     Ok(architecture)
