@@ -100,6 +100,10 @@ pub struct Architecture {
     pub d_head: Option<usize>,
     /// Other heads in blocks without a window.
     pub global_heads: Option<GlobalHeads>,
+    /// Width of a head of values; by default `d_head`.
+    pub d_value: Option<usize>,
+    /// Factor on values.
+    pub value_scale: f64,
     /// Causal mask: a token attends to itself and to earlier tokens only.
     pub causal: bool,
     /// Number of tokens that a query attends to, itself included, one number per block: the last tokens under a causal
@@ -111,6 +115,9 @@ pub struct Architecture {
     pub attention_scale_by_layer: bool,
     /// Soft cap c: scores s become c·tanh(s/c).
     pub attention_softcap: Option<f64>,
+    /// Attention sinks, one answer per block: each head has a learned logit that takes part of the weight of every query.
+    /// Empty: no block has sinks.
+    pub attention_sinks: Vec<bool>,
     /// Multi-head latent attention (DeepSeek): queries and keys come from low-rank latents.
     pub latent: Option<Latent>,
     // Positions.
@@ -257,11 +264,14 @@ impl Default for Architecture {
             n_kv_heads: None,
             d_head: None,
             global_heads: None,
+            d_value: None,
+            value_scale: 1.0,
             causal: false,
             windows: Vec::new(),
             attention_scale: None,
             attention_scale_by_layer: false,
             attention_softcap: None,
+            attention_sinks: Vec::new(),
             latent: None,
             positions: Positions::Learned,
             rotary_dim: None,
@@ -320,12 +330,14 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; patterns of windows, of rotated blocks and of sizes are repeated.
+    /// Sets the number of blocks; patterns of windows, of rotated blocks, of sinks and of sizes are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         for sizes in [&mut self.windows, &mut self.block_kv_heads, &mut self.block_d_ff] {
             *sizes = sizes.iter().copied().cycle().take(n_layers).collect();
         }
-        self.rotated = self.rotated.iter().copied().cycle().take(n_layers).collect();
+        for pattern in [&mut self.rotated, &mut self.attention_sinks] {
+            *pattern = pattern.iter().copied().cycle().take(n_layers).collect();
+        }
     }
 }

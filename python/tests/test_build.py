@@ -34,6 +34,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "bert": {"model": transformers.BertConfig(**SIZES)},
     "albert": {"model": transformers.AlbertConfig(**SIZES, embedding_size=16)},
     "mixtral": {"model": transformers.MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)},
+    "gpt-oss": {"model": transformers.GptOssConfig(
+        **SIZES, num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=4,
+    )},
     "deepseek": {"model": transformers.DeepseekV3Config(
         **SIZES, moe_intermediate_size=32, num_key_value_heads=4, n_routed_experts=4, n_group=1, topk_group=1,
         num_experts_per_tok=2, kv_lora_rank=8, q_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,

@@ -611,6 +611,34 @@ def test_means_side_by_side_are_refused() -> None:
         sigprop.torch.trace(nn.Sequential(Both(WIDTH, WIDTH), nn.Linear(2 * WIDTH, WIDTH)), **inputs("mlp"))
 
 
+class Sinks(Attention):
+    """Causal attention with a learned logit per head, whose weight is dropped, as GPT-OSS computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.sinks = nn.Embedding(VOCABULARY, WIDTH), nn.Parameter(torch.linspace(-0.5, 0.7, 4))
+
+    def forward(self, ids: Any) -> Any:
+        x = self.table(ids)
+        value, query, key = self.fused(x).split([32, WIDTH, 32], dim=-1)
+        query, key, value = (part.unflatten(-1, (-1, 16)).transpose(1, 2) for part in (query, key, value))
+        key, value = key.repeat_interleave(2, dim=1), value.repeat_interleave(2, dim=1)
+        scores = (query @ key.transpose(-1, -2) / 4.0).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), -torch.inf)
+        sinks = self.sinks.reshape(1, -1, 1, 1).expand(len(x), -1, x.shape[1], -1)
+        logits = torch.cat([scores, sinks], dim=-1)
+        weights = (logits - logits.max(dim=-1, keepdim=True).values).softmax(-1)[..., :-1]
+        return x + self.out((weights @ value).transpose(1, 2).flatten(2))
+
+
+def test_attention_sinks() -> None:
+    torch.manual_seed(0)
+    module = Sinks()
+    ids = torch.randint(0, VOCABULARY, (2, TOKENS))
+    traced = sigprop.torch.trace(module, ids)
+    assert '"sink": {"name": "sinks"' in json.dumps(traced.stack)
+    assert torch.equal(traced.values(module)["sinks"].flatten(), module.sinks.detach())
+
+
 def test_given_masks_are_part_of_the_network() -> None:
     """Masks of ones, positions, segments of zeros and causal masks change nothing; padding is refused."""
     ones, ids = torch.ones(2, TOKENS, dtype=torch.long), inputs("llama")["input_ids"]

@@ -38,6 +38,7 @@ impl Architecture {
             ("d_model", Some(self.d_model)),
             ("n_heads", self.n_heads),
             ("n_kv_heads", self.n_kv_heads),
+            ("d_value", self.d_value),
             ("d_head", self.d_head),
             ("global_heads.n_kv_heads", self.global_heads.map(|heads| heads.n_kv_heads)),
             ("global_heads.d_head", self.global_heads.map(|heads| heads.d_head)),
@@ -72,6 +73,7 @@ impl Architecture {
             ("embedding_scale", Some(self.embedding_scale)),
             ("logit_scale", Some(self.logit_scale)),
             ("attention_scale", self.attention_scale),
+            ("value_scale", Some(self.value_scale)),
             ("skip_scale", self.skip_scale),
             ("branch_scale", self.branch_scale),
             ("rotary_scale", Some(self.rotary_scale)),
@@ -197,6 +199,8 @@ impl Architecture {
             first([
                 ("global_heads", self.global_heads.is_some(), "absent with latent", "some"),
                 ("d_head", self.d_head.is_some(), "absent with latent, which has widths of its own", "a number"),
+                ("d_value", self.d_value.is_some(), "absent with latent, which has widths of its own", "a number"),
+                ("value_scale", (self.value_scale - 1.0).abs() > 0.0, "1 with latent", "another number"),
                 ("qk_norm", self.qk_norm != QkNorm::None, "none with latent", self.qk_norm.name()),
                 ("n_kv_heads", n_kv_heads != n_heads, "n_heads with latent", "another number"),
             ])?;
@@ -214,6 +218,7 @@ impl Architecture {
         for (field, got) in [
             ("windows", self.windows.len()),
             ("rotated", self.rotated.len()),
+            ("attention_sinks", self.attention_sinks.len()),
             ("block_kv_heads", self.block_kv_heads.len()),
             ("block_d_ff", self.block_d_ff.len()),
         ] {

@@ -95,10 +95,13 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "n_heads",
         "n_kv_heads",
         "d_head",
+        "d_value",
+        "value_scale",
         "windows",
         "attention_scale",
         "attention_scale_by_layer",
         "attention_softcap",
+        "attention_sinks",
         "attention_dropout",
         "qk_norm",
         "latent",
@@ -106,8 +109,8 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "attention_output_bias",
     ];
     let everywhere = !side.windows.is_empty() && side.windows.iter().all(|&window| window > 0);
-    let global = [("global_heads", mlp, ENCODER), ("global_heads", everywhere, "a block without a window")];
-    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(global).collect()
+    let by_window = [("global_heads", mlp, ENCODER), ("global_heads", everywhere, "a block without a window")];
+    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(by_window).collect()
 }
 
 fn positions(side: &Architecture) -> Vec<Rule> {

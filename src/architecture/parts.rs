@@ -134,6 +134,9 @@ pub struct InitTable {
     pub expert_out: Init,
     /// Relative positions.
     pub relative: Init,
+    /// Attention sinks.
+    #[serde(default = "zero")]
+    pub sink: Init,
 }
 
 /// Distribution of a single tensor on top of a scheme: normal, normal and cut off, or uniform.
@@ -193,6 +196,7 @@ impl InitTable {
             router: init,
             expert_out: init,
             relative: init,
+            sink: init,
         }
     }
 }

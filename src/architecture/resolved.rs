@@ -77,6 +77,9 @@ pub struct Resolved {
     pub attention_scale: f64,
     pub attention_scale_by_layer: bool,
     pub attention_softcap: Option<f64>,
+    /// Empty, or one value per block.
+    pub attention_sinks: Vec<bool>,
+    pub value_scale: f64,
     pub qk_norm: QkNorm,
     pub latent: Option<Latent>,
     pub experts: Option<Experts>,
@@ -237,6 +240,8 @@ impl Architecture {
             attention_scale: self.attention_scale.unwrap_or_else(|| (d_head as f64).powf(-0.5)),
             attention_scale_by_layer: self.attention_scale_by_layer,
             attention_softcap: self.attention_softcap,
+            attention_sinks: self.attention_sinks.clone(),
+            value_scale: self.value_scale,
             qk_norm: self.qk_norm,
             latent: self.latent,
             experts: self.experts,
@@ -289,7 +294,7 @@ impl Architecture {
             return (latent.d_nope + latent.d_rope, latent.d_value);
         }
         let width = self.d_head.unwrap_or(self.d_model / self.heads());
-        (width, width)
+        (width, self.d_value.unwrap_or(width))
     }
 
     /// Number of features of a head that can be rotated.

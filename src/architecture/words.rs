@@ -108,6 +108,8 @@ words! {
         Reglu = "reglu",
         /// A sigmoid gate times a linear branch.
         Glu = "glu",
+        /// A QuickGELU gate times a linear branch plus 1 (GPT-OSS, whose clamps at 7 are left out).
+        QuickGegluPlusOne = "quick_geglu_plus_one",
     }
 }
 
@@ -241,7 +243,7 @@ impl Activation {
             Self::GeluTanh | Self::GegluTanh => Function::GeluTanh,
             Self::Silu | Self::Swiglu => Function::Silu,
             Self::Tanh => Function::Tanh,
-            Self::QuickGelu => Function::QuickGelu,
+            Self::QuickGelu | Self::QuickGegluPlusOne => Function::QuickGelu,
             Self::Mish => Function::Mish,
             Self::HardSwish => Function::HardSwish,
             Self::Relu6 => Function::Relu6,
@@ -256,7 +258,7 @@ impl Activation {
 
     /// Returns true if the activation gates a linear branch.
     pub fn is_gated(self) -> bool {
-        matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh | Self::Reglu | Self::Glu)
+        matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh | Self::Reglu | Self::Glu | Self::QuickGegluPlusOne)
     }
 }
 

@@ -215,9 +215,17 @@ pub(super) static IDLE_STATE: CaveatKind = CaveatKind {
     advice: "Initialise the maps before queries, keys and values larger if the state is to be used from the start.",
 };
 
+pub(super) static SINK_WIDTH: CaveatKind = CaveatKind {
+    name: "sink_width",
+    quantity: "±, gradients of queries and keys",
+    size: "share by which numbers may be off",
+    about: "Attention has sinks, and terms of order 1/width are those of the same attention without them.",
+    advice: "Measure with `sigprop validate`.",
+};
+
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 25] = [
+    pub const ALL: [&'static Self; 26] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -243,5 +251,6 @@ impl CaveatKind {
         &SHARED_WIDTH,
         &RECURRENCE_WIDTH,
         &IDLE_STATE,
+        &SINK_WIDTH,
     ];
 }

@@ -105,6 +105,8 @@ pub enum Condition {
     RecurrenceWidth,
     /// The state of a recurrence adds little to its output; the number is its share of the second moment.
     IdleState(f64),
+    /// Terms of finite width leave out the sinks of an attention; the number is the share by which numbers may be off.
+    SinkWidth(f64),
 }
 
 /// The text of [`Condition::RecurrenceWidth`].
@@ -152,6 +154,7 @@ impl Condition {
             Self::SharedWidth(_) => &kind::SHARED_WIDTH,
             Self::RecurrenceWidth => &kind::RECURRENCE_WIDTH,
             Self::IdleState(_) => &kind::IDLE_STATE,
+            Self::SinkWidth(_) => &kind::SINK_WIDTH,
         }
     }
 
@@ -175,7 +178,8 @@ impl Condition {
             | Self::UnevenGains(size)
             | Self::UnevenRows(size)
             | Self::SharedTensor(_, size)
-            | Self::IdleState(size)) => Some(size),
+            | Self::IdleState(size)
+            | Self::SinkWidth(size)) => Some(size),
             &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
             Self::Scheme(_)
             | Self::SchemeScale(_)
@@ -284,6 +288,16 @@ impl Condition {
                  get almost no gradient. This is no error of the prediction",
                 percent(*share)
             ),
+            Self::SinkWidth(share) => without_sinks(*share),
         }
     }
+}
+
+/// Returns the text of [`Condition::SinkWidth`].
+fn without_sinks(share: f64) -> String {
+    format!(
+        "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and gradients \
+         of queries and keys may be off by about {}",
+        percent(share)
+    )
 }

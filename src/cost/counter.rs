@@ -131,6 +131,9 @@ impl<'s> Counter<'s> {
         if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
             self.tensor(at, table, *buckets, attention.n_heads);
         }
+        if let Some(sink) = &attention.sink {
+            self.tensor(at, sink, attention.n_heads, 1);
+        }
         let [queries, keys] = [0, 1].map(|part| parts.get(part).map_or(0, |states| states.seq_len));
         let weights = attention.n_heads as f64 * queries as f64 * keys as f64;
         // Without dropout only the attention weights are kept; with it also the mask and the dropped weights.

@@ -53,7 +53,7 @@ fn write(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
         return write_experts(held, draw, out);
     }
     if held.axis > 0 {
-        return write_side_by_side(&held.parts, held.shape[0], draw, out);
+        return write_side_by_side(held, draw, out);
     }
     let [rows, groups] = [held.shape[0], held.groups];
     if let [part] = held.parts.as_slice() {
@@ -78,22 +78,31 @@ fn write_row(part: &Part, row: usize, columns: usize, draw: &Draw, out: &mut dyn
 /// Writes a tensor of all experts: one expert after the other, each with all parts.
 fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     for expert in 0..held.shape[0] {
-        let parts: Vec<Part> = held.parts.iter().map(|part| Part { expert: Some(expert), ..part.clone() }).collect();
-        if held.axis > 1 {
-            write_side_by_side(&parts, held.shape[1], draw, out)?;
+        if held.axis == 2 {
+            let of_expert = |part: &Part| Part { expert: Some(expert), ..part.clone() };
+            let parts = held.parts.iter().map(of_expert).collect();
+            let of_expert = Held { shape: held.shape[1..].to_vec(), parts, ..held.clone() };
+            write_side_by_side(&of_expert, draw, out)?;
             continue;
         }
-        for part in parts {
+        for part in &held.parts {
+            let part = Part { expert: Some(expert), ..part.clone() };
             (0..part.shape[0]).try_for_each(|row| write_row(&part, row, part.shape[1], draw, out))?;
         }
     }
     Ok(())
 }
 
-/// Writes parts side by side, each transposed. All parts are in memory at once.
-fn write_side_by_side(parts: &[Part], inputs: usize, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
-    let rows: Vec<Vec<f32>> =
-        parts.iter().flat_map(|part| (0..part.shape[0]).map(|row| drawn(part, row, inputs, draw))).collect();
+/// Writes the parts of a tensor side by side, each transposed. All parts are in memory at once.
+fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
+    let inputs = held.shape[0];
+    let mut rows = Vec::new();
+    for group in 0..held.groups {
+        for part in &held.parts {
+            let share = part.shape[0] / held.groups;
+            rows.extend((group * share..(group + 1) * share).map(|row| drawn(part, row, inputs, draw)));
+        }
+    }
     (0..inputs).try_for_each(|input| write_entries(&rows.iter().map(|row| row[input]).collect::<Vec<_>>(), out))
 }
 

@@ -144,6 +144,7 @@ fn can_be_silent(node: &Node) -> bool {
     match activation {
         Activation::Relu | Activation::Relu2 | Activation::Relu6 | Activation::HardSwish => true,
         Activation::Identity
+        | Activation::PlusOne
         | Activation::LeakyRelu { .. }
         | Activation::Gelu
         | Activation::GeluTanh

@@ -58,11 +58,6 @@ const STRUCTURES: &[Structure] = &[
         ],
     },
     Structure {
-        reason: "attention sinks, one more logit per head that takes half of the first token's attention, are not \
-                 computed",
-        model_types: &["gpt_oss", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "openai_privacy_filter"],
-    },
-    Structure {
         reason: "disentangled attention, which has scores of contents with relative positions, is not computed",
         model_types: &["deberta", "sew-d"],
     },
@@ -149,9 +144,6 @@ const STRUCTURES: &[Structure] = &[
 /// Beginnings of model types that are not computed, each with the family whose rules read the rest of such a config.
 /// The first match counts.
 const WITHOUT: &[(&str, &str)] = &[
-    ("gpt_oss", "mixtral"),
-    ("granite_swa", "granite"),
-    ("granitemoe_swa", "granitemoe"),
     ("deberta", "bert"),
     ("longformer", "roberta"),
     ("led", "bart"),

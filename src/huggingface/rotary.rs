@@ -126,8 +126,12 @@ fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameter
     if let Some(scaling) = scaling {
         values.extend(scaling.clone());
     }
-    if values.is_empty() && keys.family() == "ministral3" {
-        values.extend(ministral());
+    if values.is_empty() {
+        match keys.family() {
+            "ministral3" => values.extend(ministral()),
+            "gpt_oss" | "openai_privacy_filter" => values.extend(gpt_oss()),
+            _ => {}
+        }
     }
     if values.is_empty() && keys.family() == "gemma4_text" && kind == "full_attention" {
         values.insert("rope_type".to_owned(), Value::from("proportional"));
@@ -144,6 +148,14 @@ fn ministral() -> Map<String, Value> {
         [("factor", 16.0), ("original_max_position_embeddings", 16_384.0), ("mscale", 1.0), ("mscale_all_dim", 1.0)];
     let numbers = numbers.map(|(key, number)| (key.to_owned(), Value::from(number)));
     [("rope_type".to_owned(), Value::from("yarn"))].into_iter().chain(numbers).collect()
+}
+
+/// Returns the default parameters of GPT-OSS, for a config without any.
+fn gpt_oss() -> Map<String, Value> {
+    let numbers = [("factor", 32.0), ("original_max_position_embeddings", 4096.0)]
+        .map(|(key, number)| (key, Value::from(number)));
+    let others = [("rope_type", Value::from("yarn")), ("truncate", Value::from(false))];
+    numbers.into_iter().chain(others).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// Returns the unscaled rotary positions of a head, with the given share and base unless the parameters in `inner` set

@@ -461,7 +461,6 @@ fn structures_that_are_not_computed_are_named() {
     let expected = [
         ("deberta-v2", "disentangled"),
         ("qwen3_5_moe_text", "state-space"),
-        ("gpt_oss", "sinks"),
         ("bitnet", "ternary"),
         ("longformer", "global tokens"),
         ("gemma3n_text", "per layer"),

@@ -25,7 +25,7 @@ pub(crate) enum Next {
     Anything,
     /// An activation φ: the gradient has the factor φ'(x).
     Activation(Dual),
-    /// Attention scores, where x are keys. The softmax ignores the common part of all keys: Σ_b g_b = 0.
+    /// Attention scores without a sink, where x are keys. The softmax ignores the common part of all keys: Σ_b g_b = 0.
     Scores,
 }
 

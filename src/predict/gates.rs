@@ -144,6 +144,9 @@ impl<'o> Pass<'o> {
         if let (Some(PositionBias::Relative { table, .. }), true) = (&attention.bias, value) {
             self.reach_tensor(table);
         }
+        if let (Some(sink), true) = (&attention.sink, value) {
+            self.reach_tensor(sink);
+        }
         vec![key && value, query && value, true]
     }
 

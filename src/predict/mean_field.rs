@@ -4,8 +4,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mask, Mixture, Norm,
-    PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mixture, Norm, PositionBias,
+    ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
@@ -14,7 +14,7 @@ use super::rows::{LinearNote, Rows, ScaleNote, Sharpness, WeightNote};
 use super::tables::Tables;
 use super::{PredictError, Sites};
 use crate::caveat::Condition;
-use crate::mean_field::attention::{self, Attended, Operators, Rotated, View, slopes};
+use crate::mean_field::attention::{self, Attended, FlatWeights, Operators, Rotated, View, sinks, slopes};
 use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::{MeanFieldFan as _, Parameter};
 use crate::mean_field::embedding;
@@ -228,6 +228,12 @@ impl MeanFieldPass {
         if has_slopes && attention.memory.is_some() {
             return Err(not_followed(at, "ALiBi towards another stream"));
         }
+        if attention.sink.is_some() && attention.memory.is_some() {
+            return Err(not_followed(at, "attention sinks towards another stream"));
+        }
+        if attention.sink.is_some() && has_slopes {
+            return Err(not_followed(at, "attention sinks with ALiBi"));
+        }
         let parts: [Arc<Signal>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let views = self.views(attention, [&parts[0], &parts[1]]);
         let attended = Attended::new(attention, &views, parts);
@@ -245,24 +251,30 @@ impl MeanFieldPass {
     }
 
     /// Returns the views of the heads of an attention, each with the share of heads that have it. A view is the set of
-    /// keys that a query attends to, with their decay by ALiBi.
+    /// keys that a query attends to, with their decay by ALiBi and the weight of a sink.
     fn views(&self, attention: &Attention, parts: [&Signal; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
             Some(PositionBias::Relative { .. }) | None => vec![(1.0, 0.0)],
         };
-        slopes.into_iter().map(|(share, slope)| (share, self.view(attention.mask, slope, parts))).collect()
+        let sinks = attention.sink.as_ref().map_or_else(|| vec![(1.0, 0.0)], |sink| sinks::few(sink.init.variance()));
+        let mask = attention.mask;
+        let views = slopes.into_iter().flat_map(|(share, slope)| {
+            sinks.iter().map(move |(of_sink, sink)| (share * of_sink, FlatWeights { mask, slope, sink: *sink }))
+        });
+        views.map(|(share, weights)| (share, self.view(weights, parts))).collect()
     }
 
-    fn view(&self, mask: Mask, slope: f64, [query, key]: [&Signal; 2]) -> View {
+    fn view(&self, weights: FlatWeights, [query, key]: [&Signal; 2]) -> View {
         let rotation = attention::rotation(query, key);
         let Some(chart) = &query.kernel.positions.chart else { return View::Everywhere };
-        if rotation.is_none() && slope <= 0.0 && hides_nothing(mask, chart.length) {
+        let is_flat = weights.slope <= 0.0 && weights.sink <= 0.0;
+        if rotation.is_none() && is_flat && hides_nothing(weights.mask, chart.length) {
             return View::Everywhere;
         }
-        let sums = self.tables.sums(chart, mask, slope);
+        let sums = self.tables.sums(chart, weights);
         let rotated = rotation.map(|rotation| {
-            let sums = rotation.rules().map(|(_, turn)| self.tables.rotated(chart, mask, slope, turn)).collect();
+            let sums = rotation.rules().map(|(_, turn)| self.tables.rotated(chart, weights, turn)).collect();
             Rotated::new(chart, rotation, sums)
         });
         View::Masked(Operators { sums, rotated })
@@ -583,6 +595,10 @@ impl Interpreter<'_> for MeanFieldPass {
                     let ln_unit = pooled.ln_unit + self.added.weights;
                     let pooled = Pooled { ln_unit, second, cross, ends: None, ..pooled };
                     self.rows.gradient(&at.sibling("softmax"), pooled);
+                }
+                if let Some(sink) = &attention.sink {
+                    let ln_second_moment = attended.ln_sink_gradient(attention, &gradient);
+                    self.write_weights(at, [(Parameter::Tensor(sink), ln_second_moment)]);
                 }
                 attended.split(attention, &gradient)
             }

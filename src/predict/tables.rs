@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use sigprop_stack::{Activation, Convolution, Mask, Rotary};
+use sigprop_stack::{Activation, Convolution, Rotary};
 
-use crate::mean_field::attention::{RotatedSums, Sums};
+use crate::mean_field::attention::{FlatWeights, RotatedSums, Sums};
 use crate::mean_field::convolution;
 use crate::mean_field::dual::{Dual, function};
 use crate::mean_field::positions::{
@@ -30,12 +30,11 @@ pub(super) struct Tables {
     rotated: Cache<(View, Same<Turn>), RotatedSums>,
 }
 
-/// A mask on a chart, with weights that fall like e^(−slope · distance).
+/// The weights of keys in the absence of scores, on a chart.
 #[derive(Clone, Debug, PartialEq)]
 struct View {
     chart: Same<Chart>,
-    mask: Mask,
-    slope: f64,
+    weights: FlatWeights,
 }
 
 /// A shared object that is equal only to itself.
@@ -94,17 +93,17 @@ impl Tables {
         self.of(chart).ladders.get(&Same(Arc::clone(chart)), || Ladder::new(chart))
     }
 
-    /// Returns the sums of a mask on a chart, with weights that fall like e^(−slope · distance).
-    pub(super) fn sums(&self, chart: &Arc<Chart>, mask: Mask, slope: f64) -> Arc<Sums> {
-        let view = View { chart: Same(Arc::clone(chart)), mask, slope };
-        self.of(chart).sums.get(&view, || Sums::new(chart, mask, slope))
+    /// Returns the sums with these weights on a chart.
+    pub(super) fn sums(&self, chart: &Arc<Chart>, weights: FlatWeights) -> Arc<Sums> {
+        let view = View { chart: Same(Arc::clone(chart)), weights };
+        self.of(chart).sums.get(&view, || Sums::new(chart, weights))
     }
 
     /// Returns the sums for rotated keys and queries.
-    pub(super) fn rotated(&self, chart: &Arc<Chart>, mask: Mask, slope: f64, turn: &Arc<Turn>) -> Arc<RotatedSums> {
-        let view = View { chart: Same(Arc::clone(chart)), mask, slope };
+    pub(super) fn rotated(&self, chart: &Arc<Chart>, weights: FlatWeights, turn: &Arc<Turn>) -> Arc<RotatedSums> {
+        let view = View { chart: Same(Arc::clone(chart)), weights };
         let key = (view, Same(Arc::clone(turn)));
-        self.of(chart).rotated.get(&key, || RotatedSums::new(chart, mask, slope, turn))
+        self.of(chart).rotated.get(&key, || RotatedSums::new(chart, weights, turn))
     }
 }
 

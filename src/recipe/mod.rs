@@ -37,6 +37,11 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         normal(fans.lecun_std()).into()
     }
 
+    /// The distribution of the logits of attention sinks; by default they are zero.
+    fn sink(&self, _architecture: &Resolved) -> Init {
+        Init::Zero
+    }
+
     /// The amplitude of sinusoidal positions.
     fn sinusoid(&self, _architecture: &Resolved) -> f64 {
         1.0

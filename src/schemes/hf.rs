@@ -45,6 +45,10 @@ impl Recipe for Hf {
         }
     }
 
+    fn sink(&self, architecture: &Resolved) -> Init {
+        distributions(architecture).sink
+    }
+
     fn outer(&self, architecture: &Resolved, place: Outer, _: Fans) -> Projection {
         let init = distributions(architecture);
         match place {

@@ -52,7 +52,7 @@ impl Recipe for Kaiming {
 /// The gain of PyTorch's `calculate_gain`, or √2 if it has none for the activation.
 fn gain(activation: Activation) -> f64 {
     match activation {
-        Activation::Identity | Activation::Sigmoid => 1.0,
+        Activation::Identity | Activation::PlusOne | Activation::Sigmoid => 1.0,
         Activation::LeakyRelu { slope } => (2.0 / (1.0 + slope * slope)).sqrt(),
         Activation::Tanh => 5.0 / 3.0,
         Activation::Selu => 0.75,

@@ -512,6 +512,9 @@ impl<'s> Widths<'s> {
                 self.tensor(site, table, [*buckets, attention.n_heads])?;
             }
         }
+        if let Some(sink) = &attention.sink {
+            self.tensor(site, sink, [attention.n_heads, 1])?;
+        }
         let width = |heads: usize, width: usize| heads * width;
         let expected = [
             width(attention.n_heads, attention.d_head),

@@ -93,6 +93,7 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
                 if let Some(PositionBias::Relative { table, .. }) = &mut attention.bias {
                     change(Named::Tensor(table));
                 }
+                attention.sink.iter_mut().for_each(|sink| change(Named::Tensor(sink)));
                 change(Named::Attention(attention));
             }
             Op::Recurrence(recurrence) => recurrence.parts_mut().for_each(|body| walk(body)),

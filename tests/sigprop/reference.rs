@@ -122,6 +122,7 @@ fn kernels() {
 #[test]
 fn activation_constants() {
     let expected = [
+        (Activation::PlusOne, 1.0, 1.0, 1.0),
         (Activation::Relu, 0.398_942_280_4, 0.340_845_056_9, 0.5),
         (Activation::Gelu, 0.282_094_791_8, 0.345_644_011_0, 0.455_850_865_6),
         (Activation::GeluTanh, 0.282_038_588_1, 0.345_647_945_9, f64::NAN),

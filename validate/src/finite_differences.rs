@@ -238,6 +238,7 @@ fn attention(n_kv_heads: usize, dropout_rate: f64) -> Node {
 fn every_smooth_activation() {
     for activation in [
         Activation::Identity,
+        Activation::PlusOne,
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,
@@ -339,6 +340,8 @@ fn attention_that_is_not_plain() {
         ("alibi", Attention { bias: Some(PositionBias::Alibi { slopes: vec![1.0, 0.5, 0.25, 0.0] }), ..plain(3) }),
         ("relative", Attention { bias: Some(relative(true)), softcap: Some(1.5), ..plain(3) }),
         ("relative, causal", Attention { bias: Some(relative(false)), mask: Mask::CAUSAL, ..plain(3) }),
+        ("sink", Attention { sink: Some(tensor("sink", 0.7)), ..plain(3) }),
+        ("sink, causal", Attention { sink: Some(tensor("sink", 0.7)), mask: Mask::CAUSAL, ..plain(3) }),
         ("values of width 5", plain(5)),
     ] {
         assert_gradient(what, vec![Node::new("attention", Op::Attention(attention))]);

@@ -412,6 +412,9 @@ impl Interpreter<'_> for Planner<'_> {
                 if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
                     self.tensor(at, table, [*buckets, attention.n_heads]);
                 }
+                if let Some(sink) = &attention.sink {
+                    self.tensor(at, sink, [attention.n_heads, 1]);
+                }
                 if self.settings.all_sites && at.is_observed() {
                     self.row(at, at.sibling("softmax"), false);
                 }

@@ -506,6 +506,9 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
                     self.weights.add(&table.name, at.expert(), backward.bias.into_iter().map(TensorGradient::Dense));
                 }
+                if let Some(sink) = &attention.sink {
+                    self.weights.add(&sink.name, at.expert(), backward.sink.into_iter().map(TensorGradient::Dense));
+                }
                 backward.parts
             }
             Fan::Mixture(mixture) => {

@@ -46,7 +46,7 @@ pub fn measure_softmax(
             };
             let mut scores = draw(Purpose::Input, variance, correlation);
             let mut gradients = draw(Purpose::Gradient, 1.0, 0.0);
-            softmax::forward(scores.entries_mut(), count);
+            softmax::forward(scores.entries_mut(), count, None);
             softmax::backward(scores.entries(), gradients.entries_mut(), count);
             moments[0] += Moments::of(&scores);
             moments[1] += Moments::of(&gradients);

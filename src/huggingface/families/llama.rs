@@ -1,5 +1,8 @@
 //! Decoders with rotary positions and no biases: Llama and its descendants.
 
+use serde_json::Value;
+use sigprop_stack::Init;
+
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, WindowRotation, rotary};
@@ -235,12 +238,49 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Granite: multipliers of embeddings, scores and branches.
+/// Granite: multipliers of embeddings, scores and branches; with sinks and windows or without.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
-    let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
+    let with_sinks = keys.family() == "granite_swa";
+    let defaults = if with_sinks {
+        Defaults { kv_heads: Some(4), eps: 1e-5, tied: true, ..Defaults::new(24, 2560, 20, 8192, 100_352, 8192) }
+    } else {
+        Defaults::new(32, 4096, 32, 11008, 32000, 2048)
+    };
+    let mut architecture = defaults.read(keys)?;
     multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
+    if with_sinks {
+        granite_sinks(keys, &mut architecture)?;
+    }
     Ok(architecture)
+}
+
+/// Reads the windows, sinks and rotations of Granite with sinks. Blocks whose base is 0 do not rotate.
+pub(super) fn granite_sinks(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    let n_layers = architecture.n_layers;
+    let window = keys.size("window", &["sliding_window"], 128)?;
+    let default = || (0..n_layers).map(|i| if i % 4 == 0 { 0 } else { window }).collect();
+    architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
+    architecture.attention_sinks = vec![true; n_layers];
+    if let Some(table) = &mut architecture.hf_init {
+        table.sink = Init::Zero;
+    }
+    let Some(value) = keys.raw("layer_rope_theta").filter(|value| !value.is_null()) else { return Ok(()) };
+    let bases: Option<Vec<f64>> = value.as_array().and_then(|bases| bases.iter().map(Value::as_f64).collect());
+    let one = |bases: &Vec<f64>| {
+        let mut turned = bases.iter().filter(|base| **base > 0.0);
+        let first = turned.next();
+        turned.all(|base| Some(base) == first)
+    };
+    let expected = "one number per block, 0 or a base that all other blocks share";
+    let bases = bases.filter(|bases| bases.len() == n_layers && one(bases));
+    let bases = bases.ok_or_else(|| ImportError::value("layer_rope_theta", expected, value, ""))?;
+    if let Some(base) = bases.iter().find(|base| **base > 0.0) {
+        architecture.rotary_base = *base;
+    }
+    architecture.rotated = bases.iter().map(|base| *base > 0.0).collect();
+    keys.note("rotated", architecture.rotated.iter().filter(|rotated| **rotated).count(), "layer_rope_theta");
+    Ok(())
 }
 
 /// OLMo: LayerNorm without parameters; OLMo 2 and 3: norms on the outputs of branches, of queries and keys.

@@ -5,29 +5,29 @@ use sigprop_stack::{Multiplied, Weighting};
 
 use super::super::ImportError;
 use super::super::rotary::Rotation;
-use super::llama::{Defaults, last_windows, windows};
+use super::llama::{Defaults, granite_sinks, last_windows, windows};
 use super::{Keys, biases, layer_types, multipliers};
 use crate::architecture::{Architecture, Experts, Positions, QkNorm};
 
 /// The defaults of a family for missing keys of its experts.
-struct Mixture {
-    n_experts: usize,
-    top_k: usize,
+pub(super) struct Mixture {
+    pub(super) n_experts: usize,
+    pub(super) top_k: usize,
     /// The width of an expert; `None` if it is the width of the feed-forward network.
-    d_ff: Option<usize>,
-    shared: Shared,
-    weighting: Weighting,
+    pub(super) d_ff: Option<usize>,
+    pub(super) shared: Shared,
+    pub(super) weighting: Weighting,
     /// The default of the flag that divides the weights by their sum; `None` if the family has no flag and always
     /// divides.
-    normalised: Option<bool>,
+    pub(super) normalised: Option<bool>,
     /// The default of the factor on the sum of the chosen experts; `None` if the factor is always 1.
-    scale: Option<f64>,
+    pub(super) scale: Option<f64>,
     /// The default number of dense blocks at the beginning; `None` if the family never has any.
-    first_dense: Option<usize>,
+    pub(super) first_dense: Option<usize>,
 }
 
 /// Shared experts, which every token goes to.
-enum Shared {
+pub(super) enum Shared {
     None,
     /// This many experts, each as wide as the others.
     Many(usize),
@@ -36,7 +36,7 @@ enum Shared {
 }
 
 impl Mixture {
-    fn new(n_experts: usize, top_k: usize) -> Self {
+    pub(super) fn new(n_experts: usize, top_k: usize) -> Self {
         Self {
             n_experts,
             top_k,
@@ -49,7 +49,7 @@ impl Mixture {
         }
     }
 
-    fn read(self, keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
+    pub(super) fn read(self, keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
         const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
         const TOP_K: &[&str] = &["num_experts_per_tok", "moe_k", "moe_topk"];
         const FIRST: &[&str] = &["first_k_dense_replace", "moe_layer_start_index"];
@@ -206,9 +206,14 @@ pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// Granite with experts, whose weights are a softmax of the chosen scores; hybrids without state-space layers.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
+    const SHARED: &[&str] = &["shared_intermediate_size"];
     let hybrid = keys.family() == "granitemoehybrid";
     let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
-    let shared = if hybrid { keys.size("d_ff of the shared expert", &["shared_intermediate_size"], 1024)? } else { 0 };
+    let shared = match keys.family() {
+        "granitemoehybrid" => keys.size("d_ff of the shared expert", SHARED, 1024)?,
+        "granitemoe_swa" => keys.count("d_ff of the shared expert", SHARED, 0)?,
+        _ => 0,
+    };
     if hybrid && keys.raw("num_local_experts").and_then(Value::as_u64) == Some(0) {
         architecture.d_ff = Some(shared);
         keys.same(&["num_experts_per_tok"]);
@@ -221,6 +226,9 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     }
     multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
+    if keys.family() == "granitemoe_swa" {
+        granite_sinks(keys, &mut architecture)?;
+    }
     keys.same(&["normalization_function"]);
     Ok(architecture)
 }

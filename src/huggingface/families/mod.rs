@@ -9,6 +9,7 @@ mod llama;
 mod llama4;
 mod mixture;
 mod parallel;
+mod sinks;
 mod variants;
 mod vision;
 
@@ -56,6 +57,9 @@ pub(super) const FAMILIES: &[Family] = &[
         names: |_| names::LLAMA,
     },
     Family { model_types: &["llama4_text"], read: llama4::llama4, names: |_| names::LLAMA4 },
+    Family { model_types: &["gpt_oss"], read: sinks::gpt_oss, names: |_| names::GPT_OSS },
+    Family { model_types: &["openai_privacy_filter"], read: sinks::gpt_oss, names: |_| names::PRIVACY_FILTER },
+    Family { model_types: &["mimo_v2_flash"], read: sinks::mimo, names: |_| names::MIMO_V2 },
     Family { model_types: &["mixtral"], read: mixture::mixtral, names: |_| names::MIXTRAL },
     Family { model_types: &["qwen2_moe", "qwen3_moe"], read: mixture::qwen, names: |_| names::QWEN_MOE },
     Family { model_types: &["qwen3_vl_moe_text"], read: mixture::qwen, names: |_| names::QWEN3_VL_MOE },
@@ -69,7 +73,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["nemotron"], read: llama::ungated, names: |_| names::NEMOTRON },
     Family { model_types: &["arcee"], read: llama::ungated, names: |_| names::UNGATED },
     Family { model_types: &["apertus"], read: llama::ungated, names: |_| names::APERTUS },
-    Family { model_types: &["granite"], read: llama::granite, names: |_| names::LLAMA },
+    Family { model_types: &["granite", "granite_swa"], read: llama::granite, names: |_| names::LLAMA },
     Family { model_types: &["olmo"], read: llama::olmo, names: |_| names::OLMO },
     Family { model_types: &["olmo2", "olmo3"], read: llama::olmo, names: |_| names::OLMO2 },
     Family { model_types: &["ministral3"], read: variants::ministral, names: |_| names::LLAMA },
@@ -87,7 +91,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
     Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
     Family { model_types: &["granitemoe"], read: mixture::granite, names: |_| names::GRANITE_MOE },
-    Family { model_types: &["granitemoehybrid"], read: mixture::granite, names: |_| names::GRANITE_MOE },
+    Family {
+        model_types: &["granitemoe_swa", "granitemoehybrid"],
+        read: mixture::granite,
+        names: |_| names::GRANITE_MOE,
+    },
     Family { model_types: &["minimax_m2"], read: mixture::minimax, names: |_| names::MIXTRAL },
     Family { model_types: &["glm4_moe", "dots1"], read: mixture::sigmoid, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
-use super::{Axes, Gain, Held, Holds, Layout, Module, Names, Part, Start};
+use super::{Axes, Columns, Gain, Held, Holds, Layout, Module, Names, Part, Start};
 
 impl Names {
     /// Returns every tensor of a checkpoint that holds some of `parameters`, the parameters of a stack. Several tensors
@@ -137,7 +137,11 @@ impl Expansion<'_> {
                 return ["weight", "bias"].into_iter().flat_map(maps).collect();
             }
             Holds::Unbiased(ours) => return self.maps(module, &name, ours, Layout::Rows, block, "weight"),
-            Holds::Experts(ours, layout) => self.experts(module, &name, (ours, *layout), block),
+            Holds::Experts(ours) => self.experts(module, &name, ours, block),
+            Holds::ExpertColumns(ours, order) => {
+                let maps = |what| self.expert_columns(module, &name, (ours, *order), block, what);
+                return ["weight", "bias"].into_iter().filter_map(maps).collect();
+            }
             Holds::Norm { ours, stored, biased } => {
                 return self.norm(module, &name, ours, block, ((*stored, *biased), ["weight", "bias"]));
             }
@@ -237,16 +241,46 @@ impl Expansion<'_> {
         Some(whole(name, module.name, part))
     }
 
-    fn experts(&self, module: &Module, name: &str, (ours, layout): (&[&str], Layout), block: usize) -> Option<Held> {
+    fn experts(&self, module: &Module, name: &str, ours: &[&str], block: usize) -> Option<Held> {
         let found: Option<Vec<&Parameter>> =
             ours.iter().map(|ours| self.find(&format!("{ours}.weight"), block)).collect();
         let found = found?;
-        let (rows, inputs) = (found.iter().map(|found| found.shape[0]).sum(), found[0].shape[1]);
+        let rows = found.iter().map(|found| found.shape[0]).sum();
         let parts = found.iter().map(|found| part(found, None, Gain::Whole)).collect();
-        let columns = layout == Layout::Columns;
-        let shape = vec![found[0].copies, if columns { inputs } else { rows }, if columns { rows } else { inputs }];
+        let shape = vec![found[0].copies, rows, found[0].shape[1]];
         let (name, pattern) = (name.to_owned(), module.name.to_owned());
-        Some(Held { name, base: None, pattern, shape, axis: 1 + usize::from(columns), groups: 1, parts })
+        Some(Held { name, base: None, pattern, shape, axis: 1, groups: 1, parts })
+    }
+
+    /// Returns the weights of all experts, [experts, in, out], or their biases, [experts, out].
+    fn expert_columns(
+        &self,
+        module: &Module,
+        name: &str,
+        (ours, order): (&[&str], Columns),
+        block: usize,
+        what: &str,
+    ) -> Option<Held> {
+        let found: Option<Vec<&Parameter>> =
+            ours.iter().map(|ours| self.find(&format!("{ours}.{what}"), block)).collect();
+        let found = found?;
+        let outputs = found.iter().map(|found| found.shape[0]).sum();
+        let groups = match order {
+            Columns::Sequential => 1,
+            Columns::Alternating => found[0].shape[0],
+        };
+        let Parameter { copies, shape: [_, inputs], .. } = found[0];
+        let (ending, shape) =
+            if what == "bias" { ("_bias", vec![*copies, outputs]) } else { ("", vec![*copies, *inputs, outputs]) };
+        Some(Held {
+            name: format!("{name}{ending}"),
+            base: None,
+            pattern: format!("{}{ending}", module.name),
+            axis: shape.len() - 1,
+            shape,
+            groups,
+            parts: found.iter().map(|found| part(found, None, Gain::Whole)).collect(),
+        })
     }
 
     fn norm(

@@ -1,6 +1,6 @@
 //! Decoders with rotary positions: Llama and its descendants.
 
-use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, heads, norm, padded, rows, table};
+use super::{Module, Modules, QKV, bare, biased_norm, centred_biased_norm, heads, norm, padded, rows, table};
 
 pub(super) const STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), norm("norm", &["final_norm"])];
 
@@ -14,6 +14,7 @@ pub(super) const ATTENTION: &[Module] = &[
     rows("layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),
     rows("layers.*.self_attn.v_proj", &["blocks.*.attention.heads.value"]),
     rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
+    bare("layers.*.self_attn.sinks", "blocks.*.attention.heads.sink", 1),
 ];
 
 pub(super) const QK_NORMS: &[Module] = &[

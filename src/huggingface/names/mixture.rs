@@ -1,7 +1,7 @@
 //! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
 use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
-use super::{Module, Modules, expert_columns, experts, norm, rows};
+use super::{Columns, Module, Modules, expert_columns, experts, norm, rows, unbiased};
 
 pub(in crate::huggingface) const MIXTRAL: Modules = &[
     STREAM,
@@ -17,6 +17,33 @@ pub(in crate::huggingface) const MIXTRAL: Modules = &[
     ],
     FUSED,
 ];
+
+/// GPT-OSS: the columns of gate and up alternate in one weight of all experts, which multiplies from the right.
+pub(in crate::huggingface) const GPT_OSS: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    &[
+        unbiased("layers.*.mlp.router", &["blocks.*.ffn.experts.router"]),
+        expert_columns("layers.*.mlp.experts.gate_up_proj", FUSED_IN, Columns::Alternating),
+        expert_columns("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"], Columns::Sequential),
+    ],
+];
+
+/// OpenAI's filter for private data: GPT-OSS, but all columns of the gate come first.
+pub(in crate::huggingface) const PRIVACY_FILTER: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    &[
+        unbiased("layers.*.mlp.router", &["blocks.*.ffn.experts.router"]),
+        expert_columns("layers.*.mlp.experts.gate_up_proj", FUSED_IN, Columns::Sequential),
+        expert_columns("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"], Columns::Sequential),
+    ],
+];
+
+/// MiMo-V2-Flash.
+pub(in crate::huggingface) const MIMO_V2: Modules = &[STREAM, PRE_NORMS, ATTENTION, GATED, ROUTERS, EXPERTS, FUSED];
 
 /// Qwen's and OLMoE's mixtures.
 pub(in crate::huggingface) const QWEN_MOE: Modules = &[
@@ -78,8 +105,12 @@ pub(in crate::huggingface) const LLAMA4: Modules = &[
         rows("layers.*.feed_forward.up_proj", &["blocks.*.ffn.gated.up"]),
         rows("layers.*.feed_forward.down_proj", &["blocks.*.ffn.out"]),
         rows("layers.*.feed_forward.router", &["blocks.*.ffn.experts.routed.router"]),
-        expert_columns("layers.*.feed_forward.experts.gate_up_proj", FUSED_ROUTED_IN),
-        expert_columns("layers.*.feed_forward.experts.down_proj", &["blocks.*.ffn.experts.routed.out"]),
+        expert_columns("layers.*.feed_forward.experts.gate_up_proj", FUSED_ROUTED_IN, Columns::Sequential),
+        expert_columns(
+            "layers.*.feed_forward.experts.down_proj",
+            &["blocks.*.ffn.experts.routed.out"],
+            Columns::Sequential,
+        ),
         rows("layers.*.feed_forward.shared_expert.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
         rows("layers.*.feed_forward.shared_expert.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
         rows("layers.*.feed_forward.shared_expert.down_proj", &["blocks.*.ffn.experts.shared.out"]),

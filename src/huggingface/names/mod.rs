@@ -41,7 +41,9 @@ pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, MLLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
-pub(super) use mixture::{GRANITE_MOE, HUNYUAN, LLAMA4, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
+pub(super) use mixture::{
+    GPT_OSS, GRANITE_MOE, HUNYUAN, LLAMA4, MIMO_V2, MIXTRAL, PRIVACY_FILTER, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS,
+};
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2, dinov3};
@@ -84,9 +86,11 @@ enum Holds {
     RelativePositions(&'static str),
     /// The `weight` and `bias` of the module are those of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
-    /// The module itself is the weights of linear maps of all experts, [experts, out, in] in rows and [experts, in, out]
-    /// in columns; it has no `weight`.
-    Experts(&'static [&'static str], Layout),
+    /// The module itself is the weights of linear maps of all experts, [experts, out, in]; it has no `weight`.
+    Experts(&'static [&'static str]),
+    /// The module itself is the weights of linear maps of all experts, [experts, in, out]; it has no `weight`. A module
+    /// whose name ends in `_bias` holds their biases, [experts, out].
+    ExpertColumns(&'static [&'static str], Columns),
     /// The `weight` of the module is that of linear maps whose biases the library leaves out.
     Unbiased(&'static [&'static str]),
     /// The `weight` and `bias` of the module are those of one norm of the library, which may be several norms of the
@@ -109,6 +113,15 @@ enum Layout {
     Frames,
     /// One map over the pixels of a patch: [out, channels, side, side].
     Patches,
+}
+
+/// The order of the columns of several maps in one weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Columns {
+    /// All columns of the first map, then all of the second.
+    Sequential,
+    /// The first column of every map, then the second.
+    Alternating,
 }
 
 /// The number that a norm stores.
@@ -178,12 +191,11 @@ const fn patches(name: &'static str, ours: &'static [&'static str]) -> Module {
 }
 
 const fn experts(name: &'static str, ours: &'static [&'static str]) -> Module {
-    Module { name, holds: Holds::Experts(ours, Layout::Rows) }
+    Module { name, holds: Holds::Experts(ours) }
 }
 
-/// The weights of linear maps of all experts, every part transposed.
-const fn expert_columns(name: &'static str, ours: &'static [&'static str]) -> Module {
-    Module { name, holds: Holds::Experts(ours, Layout::Columns) }
+const fn expert_columns(name: &'static str, ours: &'static [&'static str], order: Columns) -> Module {
+    Module { name, holds: Holds::ExpertColumns(ours, order) }
 }
 
 const fn unbiased(name: &'static str, ours: &'static [&'static str]) -> Module {

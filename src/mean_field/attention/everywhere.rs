@@ -124,6 +124,7 @@ impl Everywhere {
             keys: Keys::new(&moments, None, &vec![length; queries.own.len()]),
             trace: each(key.trace),
             square: each(square),
+            totals: each(1.0),
             single: queries.own.iter().map(|_| length.recip()).collect(),
             shared: queries.positions.first.iter().map(|_| length.recip()).collect(),
             groups,

@@ -19,6 +19,8 @@ pub(super) struct Head {
     pub(super) share: f64,
     pub(super) seen: Seen,
     back: Back,
+    /// E z_a z_c of the outputs of these heads.
+    pub(super) output: Kernel,
     /// The softmax row of every query.
     pub(super) rows: Vec<QueryRow>,
     /// The factors of sharp rows for every pair of queries: σ on D, then τ on gradients through scores.
@@ -26,13 +28,13 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Returns the heads and the kernel of their output.
+    /// Returns the heads.
     pub(super) fn new(
         attention: &Attention,
         (share, view): (f64, &View),
         scores: &Scores,
         parts: &[Arc<Signal>; 3],
-    ) -> (Self, Kernel) {
+    ) -> Self {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
         let (mean, seen, back) = view.see(query, key, value);
         let own = query.own.iter().enumerate();
@@ -43,20 +45,19 @@ impl Head {
             seen.keys.with(point, [a, c], correlation * view.rotation(point))
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        let head = Self { share, seen, back, rows, factors: [values, gradients] };
+        let head = Self { share, seen, back, output: mean.flat.clone(), rows, factors: [values, gradients] };
         let output = output(attention, query, scores.variance, (&head, &mean));
-        (head, output)
+        Self { output, ..head }
     }
 
-    /// Returns the heads between two uses of the same maps, and the kernel of their output, as
-    /// [`Attended::between`](super::Attended::between) has them. `inputs` are queries, keys and values of each use, and
+    /// Returns the heads between two uses of the same maps, as [`Attended::between`](super::Attended::between) has them. `inputs` are queries, keys and values of each use, and
     /// `parts` their products between the uses.
     pub(super) fn between(
         attention: &Attention,
         uses: [&Self; 2],
         inputs: [&[Arc<Signal>; 3]; 2],
         (scores, parts): (&Scores, &[Kernel; 3]),
-    ) -> (Self, Kernel) {
+    ) -> Self {
         let [query, key, value] = parts;
         let (mean, seen, back) = View::Everywhere.see(query, key, value);
         let units = inputs.map(|[query, key, _]| query.kernel.ln_unit + key.kernel.ln_unit);
@@ -80,9 +81,10 @@ impl Head {
             uses[0].rows[a].own.with(&uses[1].rows[c].own, correlation(product, seen.trace[a], [a, c]))
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        let head = Self { share: uses[0].share, seen, back, rows, factors: [values, gradients] };
-        let kernel = output(attention, query, scores.variance, (&head, &mean));
-        (head, kernel)
+        let flat = mean.flat.clone();
+        let head = Self { share: uses[0].share, seen, back, output: flat, rows, factors: [values, gradients] };
+        let output = output(attention, query, scores.variance, (&head, &mean));
+        Self { output, ..head }
     }
 
     /// Returns the factor κ of rotations on the product of two keys, averaged over pairs of keys in view of a query and
@@ -100,9 +102,29 @@ impl Head {
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
             let [trace, _] = query.positions.ends(point, &self.seen.trace);
             let flat = self.seen.shared[point % self.seen.shared.len()];
-            product * factor * trace * (variance * flat) + flat
+            let [a, c] = query.positions.at_ends(point, &self.rows).map(|row| row.own.sink);
+            product * factor * trace * (variance * flat * a.spread) + flat * (a.mean * c.mean)
         });
         (own, pairs.collect())
+    }
+
+    /// Multiplies a kernel of queries by E A_ab/W_ab of the sink's row of both queries. Without a sink these are 1.
+    fn with_mean_rows(&self, kernel: &Kernel) -> Kernel {
+        let means: Few<f64> = self.rows.iter().map(|row| row.own.sink.mean).collect();
+        let own = kernel.own.iter().zip(&means).map(|(own, mean)| own * mean * mean).collect();
+        kernel.with(kernel.ln_unit, own, kernel.map_pairs(&means, |_, [a, c], pair| pair * a * c))
+    }
+
+    /// Returns ln Σ_ac E A_as A_cs z_a z_c Γ_ac for the weights A_as of the sink, where `gamma` is Γ. A large output z_a
+    /// of one query goes together with a small weight of its sink.
+    pub(super) fn ln_of_sink(&self, gamma: &Kernel) -> f64 {
+        let outputs = gamma.times(&self.output);
+        let weights: Few<f64> = (0..self.rows.len()).map(|node| 1.0 - self.seen.sum(node, &self.rows[node])).collect();
+        let own =
+            |node: usize| (1.0 - self.seen.totals[node]).powi(2) * self.rows[node].own.sink.square * outputs.own[node];
+        let pairs = outputs.map_pairs(&weights, |_, [a, c], product| product * a * c);
+        let sum = outputs.positions.sum(own) + outputs.positions.sum_pairs(|point| pairs[point]);
+        sum.max(0.0).ln() + outputs.ln_unit
     }
 
     /// Returns Wᵀ Γ W and C(K, Γ∘Q∘σ), the gradients at values through flat weights and through scores, and
@@ -124,6 +146,7 @@ impl Head {
         let gathered: Few<f64> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
         let passed: Few<f64> = of_keys.own.iter().map(|&own| own * masked).collect();
         let groups = self.group_corrections(query, gamma, [&both, &of_values, &of_keys]);
+        let gamma = &self.with_mean_rows(gamma);
         let [by_values, by_keys] = [0, 1].map(|index| groups.as_ref().map(|groups| &groups[index]));
         let query_total = self.seen.spread.before.as_ref().map(|before| of_keys.contracted(before));
         match back {
@@ -195,6 +218,7 @@ fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&
     let masked = masked(attention);
     let Mean { flat, shift: [shift, transposed] } = mean;
     let spread = seen.spread.before();
+    let flat = head.with_mean_rows(flat);
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
         let sharp = own * (row.squares() * spread.own[node] + row.shift() * shift.own[node] * 2.0) * variance;
         flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked

@@ -46,7 +46,9 @@ pub(super) struct Masked {
 impl Masked {
     pub(super) fn see(operators: &Operators, key: &Kernel, value: &Kernel) -> (Mean, Seen, Self) {
         let positions = &key.positions;
-        let square: Few<f64> = operators.sums.average.of(&value.own).into();
+        let totals: Few<f64> = operators.sums.totals.as_slice().into();
+        let square = operators.sums.average.of(&value.own);
+        let square: Few<f64> = square.iter().zip(&totals).map(|(square, total)| square / total).collect();
         let (key, value) = (Ahead::new(operators, key, true), Ahead::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
         let with_ids = |spread: Vec<f64>| match &repeats {
@@ -58,6 +60,9 @@ impl Masked {
         let mut shift = shift(operators, &key, &value);
         if let Some(repeats) = &repeats {
             shift = added(&shift, &repeats.shift);
+        }
+        if operators.sums.sink > 0.0 {
+            shift = without_shift_of_sum(operators, &key, &value, shift);
         }
         let both = key.side.kernel.ln_unit + value.side.kernel.ln_unit;
         let kernel = |ln_unit: f64, lower: &[f64]| {
@@ -80,7 +85,14 @@ impl Masked {
         let traces = key.trace.iter().zip(&value.trace).map(|(&key, &value)| key * value).collect();
         let all = TraceMoments { traces, spread: own.clone() };
         let smooth = Smooth::new(operators, [&key, &value], spread.before());
-        let keys = Keys::new(&all, Some(smooth), &operators.sums.most);
+        let in_view: Few<f64> =
+            totals.iter().zip(&operators.sums.most).map(|(total, most)| total * total * most).collect();
+        let mut keys = Keys::new(&all, Some(smooth), &operators.sums.most);
+        if operators.sums.sink > 0.0 {
+            let common =
+                operators.diagonal(&key.smooth).into_iter().zip(&totals).map(|(of, total)| of / (total * total));
+            keys = keys.with_sink(operators.sums.sink, in_view, common.collect());
+        }
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
@@ -97,6 +109,7 @@ impl Masked {
             keys,
             trace: key.trace.clone(),
             square,
+            totals,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             shared: operators.sums.own.of(&vec![1.0; operators.sums.own_weights.len()]).into(),
             spread,
@@ -168,6 +181,19 @@ fn shift(operators: &Operators, key: &Ahead, value: &Ahead) -> Vec<f64> {
         by_values[place] + own[place] * half + mean - triple[place] - both[place] - cubes[place]
     };
     (0..chart.points.len()).map(at).collect()
+}
+
+/// Subtracts from X(a, c) the shift of the sum of all weights of a row, which [`Head`](super::head::Head) treats without
+/// an expansion in scores: μ_a P(a, c) with μ_a = ½ (1 − R_a)/R_a (tr_a − P'_aa) and R_a = Σ_b W_ab.
+fn without_shift_of_sum(operators: &Operators, key: &Ahead, value: &Ahead, shift: Vec<f64>) -> Vec<f64> {
+    let chart = &operators.sums.chart;
+    let averages = chart.all(&value.side.averages);
+    let of_sum = |node: usize| {
+        let total = operators.sums.totals[node];
+        0.5 * (1.0 - total) / total * (key.trace[node] - key.side.own_averages[node])
+    };
+    let places = shift.into_iter().zip(averages).enumerate();
+    places.map(|(place, (shift, average))| shift - of_sum(chart.points[place].0) * average).collect()
 }
 
 /// Returns Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points of the chart (node a, second position c).
@@ -268,8 +294,10 @@ impl Masked {
         let before = before.map(|before| Kernel { own: behind.own.clone(), ..corrected(before) });
         let before = before.zip(query_total).map(|(before, total)| self.match_queries(before, weights, total));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
-        // Gradients of all keys of a query add up to zero.
-        let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
+        // Gradients of all keys of a query, the sink included, add up to zero.
+        let masked: Few<f64> =
+            masked.iter().zip(&operators.sums.totals).map(|(of, total)| of * (2.0 - total)).collect();
+        let pairs = operators.lower(&operators.sums.cubes_backward.of(&masked));
         let own_pairs = operators.diagonal(&pairs);
         let values: Few<f64> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
         for (node, sum) in behind.own.iter_mut().enumerate() {

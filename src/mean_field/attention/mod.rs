@@ -37,7 +37,18 @@
 //! E g_a g_b of the gradients at z; G^q, G^k, G^v are the kernels of the gradients at queries, keys and values; ∘ is
 //! the elementwise product; scale is the factor on q_a·k_b; d_value is the number of features of a head of values.
 //!
-//! The sums are in [`everywhere`] if all queries see all keys, otherwise in [`masked`]. The row of a query is like two
+//! A sink of logit ς is one more key, with a key vector and a value of zero, and with the weight ω = e^ς in place of e^0:
+//! W_ab = 1/(n_a + ω) for n_a keys in view, and rows add up to n_a/(n_a + ω). The part that all keys have in common
+//! then moves the share of the sink, and nothing of it may be subtracted. The gradient at the sink is
+//!
+//! ```text
+//! E (dL/dς)² = d_value Σ_ac Γ_ac E A_as A_cs z_a z_c      A_as = ω/(n_a + ω)
+//! ```
+//!
+//! where A_as is the weight of the sink in row a, at scores of variance zero; n_a is the number of keys in view of query
+//! a; ω is the mean of e^ς over heads, or of a few groups of heads if ς is widely distributed ([`sinks`]).
+//!
+//! The sums are in [`everywhere`] if all queries see all keys and there is no sink, otherwise in [`masked`]. The row of a query is like two
 //! rows of independent keys ([`row`]), which follow from D_aa, tr_a and the same trace tr'_a of the values. Dropout of
 //! rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments. Keys and values serve n_heads/n_kv_heads
 //! queries each, whose gradients add up.
@@ -62,6 +73,7 @@ mod same_ids;
 mod scores;
 mod seen;
 mod side;
+pub(crate) mod sinks;
 pub(crate) mod slopes;
 mod smooth;
 mod view;
@@ -72,6 +84,7 @@ use sigprop_stack::Attention;
 
 use self::head::Head;
 pub(crate) use self::operators::{Operators, Sums};
+pub(crate) use self::pattern::FlatWeights;
 pub(crate) use self::rotated::{Rotated, RotatedSums};
 pub(crate) use self::scores::{Scores, rotation};
 use self::seen::Turned;
@@ -80,6 +93,7 @@ use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
 use super::signal::Signal;
+use crate::logarithms::ln_sum;
 
 /// The state that the forward pass of an attention keeps for its backward pass.
 pub(crate) struct Attended {
@@ -107,8 +121,8 @@ impl Attended {
         let [query, key, _] = &parts;
         let scores = Scores::new(attention, query, key);
         let of_view = |(share, view): &(f64, View)| Head::new(attention, (*share, view), &scores, &parts);
-        let (heads, kernels): (Vec<Head>, Vec<Kernel>) = views.iter().map(of_view).unzip();
-        let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
+        let heads: Vec<Head> = views.iter().map(of_view).collect();
+        let kernel = Kernel::sum(heads.iter().map(|head| (head.share, &head.output)));
         let width = (attention.n_heads * attention.d_value) as f64;
         let output = Arc::new(Signal::centred(width, kernel));
         Self { parts, scores, heads, output }
@@ -134,8 +148,8 @@ impl Attended {
             Head::between(attention, [first, second], uses.map(|of_use| &of_use.parts), (&scores, &parts))
         };
         let heads = uses[0].heads.iter().zip(&uses[1].heads);
-        let (heads, kernels): (Vec<Head>, Vec<Kernel>) = heads.map(of_heads).unzip();
-        let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
+        let heads: Vec<Head> = heads.map(of_heads).collect();
+        let kernel = Kernel::sum(heads.iter().map(|head| (head.share, &head.output)));
         let output = Arc::new(Signal::centred(uses[0].output.width, kernel));
         let parts = parts.map(|kernel| Arc::new(Signal::centred(uses[0].output.width, kernel)));
         Self { parts, scores, heads, output }
@@ -147,6 +161,7 @@ impl Attended {
     }
 
     /// Returns ln E s² of a score s; 1/E ΣA², the number of keys that a query attends to; and 1/ΣA² for equal scores.
+    /// With a sink, A are the shares of the keys in the weight that the sink leaves.
     /// All three average over queries, and the last two also over heads.
     pub(crate) fn sharpness(&self) -> [f64; 3] {
         let [query, key, _] = &self.parts;
@@ -158,8 +173,10 @@ impl Attended {
         let of_heads = |of: &dyn Fn(&Head, usize) -> f64| -> f64 {
             self.heads.iter().map(|head| head.share * mean(&|node| of(head, node))).sum()
         };
-        let single = of_heads(&|head, node| head.seen.single(node, &head.rows[node]));
-        let flat = of_heads(&|head, node| head.seen.single[node]);
+        let single = of_heads(&|head, node| {
+            head.seen.single(node, &head.rows[node]) / head.seen.sum(node, &head.rows[node]).powi(2)
+        });
+        let flat = of_heads(&|head, node| head.seen.in_view(node).recip());
         [score.ln(), single.recip(), flat.recip()]
     }
 
@@ -195,8 +212,17 @@ impl Attended {
         let kernels: Vec<(f64, Kernel)> = of_heads.collect();
         let kernel = Kernel::sum(kernels.iter().map(|(share, kernel)| (*share, kernel)));
         let unit = (-0.5 * kernel.ln_unit).exp();
-        let means = query.own.iter().map(|_| length.recip() * unit).collect();
+        let sum = |node: usize| -> f64 {
+            self.heads.iter().map(|head| head.share * head.seen.sum(node, &head.rows[node])).sum()
+        };
+        let means = (0..query.own.len()).map(|node| sum(node) * (unit / length)).collect();
         Signal { means: Some(means), ..Signal::centred(length, kernel) }
+    }
+
+    /// Returns ln E (dL/dς)² of the logit ς of a sink, from the gradient at the output.
+    pub(crate) fn ln_sink_gradient(&self, attention: &Attention, gradient: &Gradient) -> f64 {
+        let of_head = |head: &Head| head.share.ln() + head.ln_of_sink(&gradient.kernel);
+        ln_sum(self.heads.iter().map(of_head)) + (attention.d_value as f64).ln()
     }
 
     /// Returns the gradient at the attention weights, from the gradient at the output.
@@ -228,10 +254,12 @@ impl Attended {
         }
         let [at_queries, at_keys] = [at_queries, at_keys].map(|parts| summed(&parts));
         let at_values = Gradient::independent(Kernel::sum(at_values.iter().map(|(factor, part)| (*factor, part))));
+        // A sink makes the common part of all keys visible.
+        let next = if attention.sink.is_some() { Next::Anything } else { Next::Scores };
         let shares = |of: &Signal| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
         vec![
             Gradient { parts: shares(key), ..at_queries },
-            Gradient { parts: shares(query), next: Next::Scores, ..at_keys },
+            Gradient { parts: shares(query), next, ..at_keys },
             at_values,
         ]
     }

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::Mask;
-
-use super::pattern::{Pattern, Powers};
+use super::pattern::{FlatWeights, Pattern, Powers};
 use super::rotated::Rotated;
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::Kernel;
@@ -21,8 +19,12 @@ pub(crate) struct Sums {
     pub(super) own_weights: Vec<f64>,
     /// W_bb at the second position b of all points: the weight of a query on the key at the same position.
     pub(super) own_weights_at_second: Vec<f64>,
-    /// 1/Σ_b W_tb² at every node: the number of keys in view if all have the same weight.
+    /// 1/Σ_b W_tb² at every node: the number of keys in view if all have the same weight and there is no sink.
     pub(super) most: Vec<f64>,
+    /// Σ_b W_tb at every node: 1 without a sink.
+    pub(super) totals: Vec<f64>,
+    /// ω = e^ς, the weight of the sink relative to a key; 0 without a sink.
+    pub(super) sink: f64,
     /// Σ_b W_cb f(t, b) over keys b, at all points (t, c).
     pub(super) forward: Sum,
     /// Σ_b W_bc f(t, b) over queries b, at all points (t, c).
@@ -54,9 +56,9 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Builds the sums of `mask` on the chart, with weights that fall like e^(−slope · distance).
-    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, slope: f64) -> Self {
-        let pattern = Pattern::new(chart.length, mask, slope);
+    /// Builds the sums with these weights on the chart.
+    pub(crate) fn new(chart: &Arc<Chart>, of_keys: FlatWeights) -> Self {
+        let pattern = Pattern::new(chart.length, of_keys);
         let sum = |[of_t, of_c]: [i32; 2], over_keys| pattern.weighted(Powers { of_t, of_c, over_keys }, None);
         let rows = |powers, over_keys| Sum::along_rows(chart, &sum(powers, over_keys).spec());
         let lower =
@@ -68,6 +70,8 @@ impl Sums {
             own_weights: chart.nodes().iter().map(|&node| z[node].recip()).collect(),
             own_weights_at_second: chart.points.iter().map(|&(_, b)| z[b].recip()).collect(),
             most: chart.nodes().iter().map(|&node| pattern.most(node)).collect(),
+            totals: chart.nodes().iter().map(|&node| pattern.total(node)).collect(),
+            sink: of_keys.sink,
             forward: rows([0, 1], true),
             backward: rows([0, 1], false),
             both: rows([1, 1], true),
@@ -119,7 +123,7 @@ impl Operators {
         let sums = &self.sums;
         let rows = sums.forward.of(&sums.chart.all(&positions.class_mean(|point| kernel.pairs[point])));
         let averages = self.diagonal(&self.lower(&sums.forward.of(&sums.chart.transposed(&rows))));
-        positions.sum(|node| averages[node]) / positions.length
+        positions.sum(|node| averages[node] / sums.totals[node].powi(2)) / positions.length
     }
 
     /// Returns the mean of κ over pairs of keys in view of a query, averaged over queries.

@@ -1,5 +1,5 @@
 //! The weights that a mask gives to keys in the absence of scores, W_ab = e^(−slope |a − b|)/Z_a for the keys in view,
-//! and sums with powers of these weights.
+//! and sums with powers of these weights. Z_a is the sum over these keys, plus ω = e^ς if there is a sink of logit ς.
 
 use std::ops::RangeInclusive;
 
@@ -10,10 +10,22 @@ use crate::mean_field::positions::{Averages, Decay, Spec};
 /// A function of two positions.
 type OfTwo<'p, T> = Box<dyn Fn(usize, usize) -> T + 'p>;
 
+/// The weights of keys in the absence of scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FlatWeights {
+    /// The keys in view of a query.
+    pub(crate) mask: Mask,
+    /// The rate of the decay of weights with distance.
+    pub(crate) slope: f64,
+    /// ω = e^ς, the weight of the sink relative to a key; 0 without a sink.
+    pub(crate) sink: f64,
+}
+
 /// The keys in view of every query, and their weights in the absence of scores.
 pub(super) struct Pattern {
     length: usize,
     mask: Mask,
+    sink: f64,
     /// e^−slope.
     rate: f64,
     /// Z_a, the normalisation of the weights of query a, for every position a.
@@ -65,9 +77,9 @@ impl Weighted<'_> {
 }
 
 impl Pattern {
-    pub(super) fn new(length: usize, mask: Mask, slope: f64) -> Self {
-        let mut pattern = Self { length, mask, rate: (-slope).exp(), z: Vec::new() };
-        pattern.z = (0..length).map(|a| fallen(pattern.rate, a, &pattern.keys(a))).collect();
+    pub(super) fn new(length: usize, FlatWeights { mask, slope, sink }: FlatWeights) -> Self {
+        let mut pattern = Self { length, mask, sink, rate: (-slope).exp(), z: Vec::new() };
+        pattern.z = (0..length).map(|a| fallen(pattern.rate, a, &pattern.keys(a)) + sink).collect();
         pattern
     }
 
@@ -105,9 +117,14 @@ impl Pattern {
         self.rate.powf(distance as f64)
     }
 
-    /// Returns 1/Σ_b W_ab² of query a: the number of keys in view if all have the same weight.
+    /// Returns 1/Σ_b W_ab² of query a: the number of keys in view if all have the same weight and there is no sink.
     pub(super) fn most(&self, a: usize) -> f64 {
         self.z[a].powi(2) / fallen(self.rate * self.rate, a, &self.keys(a))
+    }
+
+    /// Returns Σ_b W_ab of query a: 1 without a sink.
+    pub(super) fn total(&self, a: usize) -> f64 {
+        1.0 - self.sink / self.z[a]
     }
 
     /// Returns Σ_d W_td W_bd/Σ_d W_bd² for b up to t: the overlap of the weights of queries t and b, relative to that

@@ -59,9 +59,11 @@ impl Difference {
     /// Returns the mean of δ over the pairs of keys in view of every query: Σ_b≠d W_ab W_ad δ_bd over Σ_b≠d W_ab W_ad.
     fn mean(&self, operators: &Operators) -> Few<f64> {
         let sums = operators.with_jump(Jump::Forward, &operators.sums.chart.transposed(&self.rows));
-        let pairs = |&most: &f64| if most > 1.0 { most / (most - 1.0) } else { 0.0 };
-        let sums = operators.diagonal(&operators.lower(&sums)).into_iter().zip(&operators.sums.most);
-        sums.map(|(sum, most)| sum * pairs(most)).collect()
+        // Σ_b≠d W_ab W_ad.
+        let pairs = |(total, most): (&f64, &f64)| total * total - most.recip();
+        let pairs = operators.sums.totals.iter().zip(&operators.sums.most).map(pairs);
+        let sums = operators.diagonal(&operators.lower(&sums)).into_iter().zip(pairs);
+        sums.map(|(sum, pairs)| if pairs > 1e-9 { sum / pairs } else { 0.0 }).collect()
     }
 }
 

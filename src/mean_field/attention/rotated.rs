@@ -24,9 +24,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use sigprop_stack::Mask;
-
-use super::pattern::{Pattern, Powers};
+use super::pattern::{FlatWeights, Pattern, Powers};
 use crate::mean_field::positions::{Averages, Chart, Sum};
 use crate::mean_field::rotation::{Rotation, Turn};
 
@@ -43,8 +41,8 @@ pub(crate) struct RotatedSums {
 }
 
 impl RotatedSums {
-    pub(crate) fn new(chart: &Chart, mask: Mask, slope: f64, turn: &Turn) -> Self {
-        let pattern = Pattern::new(chart.length, mask, slope);
+    pub(crate) fn new(chart: &Chart, weights: FlatWeights, turn: &Turn) -> Self {
+        let pattern = Pattern::new(chart.length, weights);
         let sum = |over_keys| {
             let sum = pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&turn.of_distance));
             Sum::along_rows(chart, &sum.spec())

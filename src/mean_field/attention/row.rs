@@ -15,6 +15,16 @@
 //! query a; σ, τ, χ are the factors of sharp rows on D, on gradients through scores and on the shift of the mean
 //! weights; σ_own, σ_smooth are σ of the two rows ([`crate::mean_field::softmax`]); A is the row of attention weights.
 //!
+//! Where there is a sink, the own row has the keys in view and the sink ([`SoftmaxRow::with_sink`]). Its scores have the
+//! common part c and the variance w with
+//!
+//! ```text
+//! c = v Q_aa P°_aa/R²      w R (1 − W) + c R (1 − R) = v Q_aa tr
+//! ```
+//!
+//! where P° is P of the smooth parts of keys; W is the flat weight of a key; R is the sum of the flat weights of all keys
+//! in view. A single key has no smooth row.
+//!
 //! σ and τ are mixed in this way for a query and for pairs of queries. Own parts alone are like as many equal keys as
 //! are in view, and a smooth part alone is like a few. Each row is exact in its limit of many keys.
 //!
@@ -22,13 +32,22 @@
 
 use super::smooth::{Smooth, TraceMoments, share};
 use crate::mean_field::few::Few;
-use crate::mean_field::softmax::SoftmaxRow;
+use crate::mean_field::softmax::{SinkRow, SoftmaxRow};
 
 /// The numbers n of equal keys to which the rows of queries are equivalent, for own parts and for smooth parts of keys.
 pub(super) struct Keys {
     /// n of the row of own parts, per query.
     own: Few<f64>,
     smooth: Option<SmoothKeys>,
+    sink: Option<Sink>,
+}
+
+/// The sink that takes part of the weight of every query.
+struct Sink {
+    /// ω = e^ς for the logit ς of the sink.
+    omega: f64,
+    /// P°/R² of every query: the mean product of the smooth parts of two keys in view.
+    common: Few<f64>,
 }
 
 /// The numbers that determine the rows of smooth parts.
@@ -47,19 +66,31 @@ impl Keys {
     /// Computes the numbers from the moments of all parts and, if there are any, of smooth parts; `most` is the number
     /// of keys in view of every query.
     pub(super) fn new(all: &TraceMoments, smooth: Option<Smooth>, most: &[f64]) -> Self {
-        let Some(Smooth { moments, trace, shares }) = smooth else { return Self { own: all.keys(most), smooth: None } };
+        let Some(Smooth { moments, trace, shares }) = smooth else {
+            return Self { own: all.keys(most), smooth: None, sink: None };
+        };
         let less = |of: &Few<f64>, part: &Few<f64>| of.iter().zip(part).map(|(&of, &part)| of - part).collect();
         let own =
             TraceMoments { traces: less(&all.traces, &moments.traces), spread: less(&all.spread, &moments.spread) };
         let share = moments.spread.iter().zip(&all.spread).map(|(&part, &all)| share(part, all)).collect();
         let smooth = SmoothKeys { keys: moments.keys(most), trace, share, share_of_pairs: shares };
-        Self { own: own.keys(most), smooth: Some(smooth) }
+        Self { own: own.keys(most), smooth: Some(smooth), sink: None }
+    }
+
+    /// Returns these keys with a sink of weight `omega`. Own rows then have the keys `in_view`; `common` is P°/R².
+    pub(super) fn with_sink(self, omega: f64, in_view: Few<f64>, common: Few<f64>) -> Self {
+        Self { own: in_view, sink: Some(Sink { omega, common }), ..self }
     }
 
     /// Returns the row of a query, from `score` = v Q_aa and `trace` = tr.
     pub(super) fn row(&self, node: usize, score: f64, trace: f64) -> QueryRow {
-        let own = equal_keys(self.own[node], score, trace);
-        let smooth = self.smooth.as_ref().filter(|of| of.share[node] > 0.0 && of.trace[node] > 0.0);
+        let keys = self.own[node];
+        let own = match &self.sink {
+            Some(sink) => sink.row(keys, score, trace, sink.common[node]),
+            None => equal_keys(keys, score, trace),
+        };
+        let is_one = self.sink.is_some() && keys < 1.5;
+        let smooth = self.smooth.as_ref().filter(|of| !is_one && of.share[node] > 0.0 && of.trace[node] > 0.0);
         let smooth = smooth.map(|of| {
             let row = equal_keys(of.keys[node], score, of.trace[node]);
             Box::new(SmoothRow { row, share: of.share[node] })
@@ -74,6 +105,18 @@ impl Keys {
         let share = smooth.share_of_pairs[point % smooth.share_of_pairs.len()];
         let smooth = of_a.row.with(&of_c.row, correlation);
         [0, 1].map(|index| own[index] + (smooth[index] - own[index]) * share)
+    }
+}
+
+impl Sink {
+    /// Returns a row of `keys` keys and this sink, from `score` = v Q_aa, `trace` = tr and `common` = P°_aa/R².
+    fn row(&self, keys: f64, score: f64, trace: f64, common: f64) -> SoftmaxRow {
+        let weight = (keys + self.omega).recip();
+        let rows = keys * weight;
+        let common = common.clamp(0.0, trace.max(0.0) / (rows * (1.0 - rows)));
+        let own = (trace / rows - common * (1.0 - rows)).max(0.0) / (1.0 - weight);
+        let [variance, common] = [own, common].map(|of| of * score);
+        SoftmaxRow::with_sink(&SinkRow { keys, variance, common, omega: self.omega })
     }
 }
 

@@ -24,8 +24,10 @@ pub(super) struct Seen {
     pub(super) keys: Keys,
     /// tr of every query: the variance of the keys in view about their average.
     pub(super) trace: Few<f64>,
-    /// Σ_b W_ab V_bb of every query a: the mean second moment of the values in view.
+    /// Σ_b W_ab V_bb/Σ_b W_ab of every query a: the mean second moment of the values in view.
     pub(super) square: Few<f64>,
+    /// Σ_b W_ab of every query a, for flat weights W: 1 without a sink.
+    pub(super) totals: Few<f64>,
     /// Σ_b W_ab² of every query a, for flat weights W.
     pub(super) single: Few<f64>,
     /// Σ_b W_ab W_cb of two queries a and c, for flat weights W, at the points of a class of pairs.
@@ -50,12 +52,22 @@ impl Seen {
     pub(super) fn row(&self, node: usize, score: f64) -> QueryRow {
         let row = self.keys.row(node, score, self.trace[node]);
         match &self.groups {
-            Some(groups) if row.own.keys > 1.0 + 1e-9 && self.trace[node] > 0.0 => {
-                let own = groups.row(row.own, node, [score, self.trace[node]], self.single[node].recip());
+            Some(groups) if row.own.keys.min(self.in_view(node)) > 1.0 + 1e-9 && self.trace[node] > 0.0 => {
+                let own = groups.row(row.own, node, [score, self.trace[node]], self.in_view(node));
                 QueryRow { own, ..row }
             }
             Some(_) | None => row,
         }
+    }
+
+    /// Returns the number of keys in view of a query; fewer if their flat weights differ.
+    pub(super) fn in_view(&self, node: usize) -> f64 {
+        self.totals[node].powi(2) / self.single[node]
+    }
+
+    /// Returns Σ_b E A_b of a query: 1 without a sink.
+    pub(super) fn sum(&self, node: usize, row: &QueryRow) -> f64 {
+        self.totals[node] * row.own.sink.mean
     }
 
     /// Returns Σ_b E A_b² of a query.

@@ -1,7 +1,8 @@
 //! Sums and averages of the kernel of keys, or of values, through a mask.
 //!
 //! A constant in the kernel of values, or of keys that are not rotated, cancels in all sums but P. The mean over pairs
-//! is subtracted first: at correlations near 1 the error of the sums would exceed their difference.
+//! is subtracted first: at correlations near 1 the error of the sums would exceed their difference. Where there is a
+//! sink, the constant moves the share of the sink and does not cancel.
 
 use super::operators::{Operators, added, scaled};
 use crate::mean_field::few::Few;
@@ -40,7 +41,8 @@ impl Ahead {
     /// Computes the sums of keys, which may be rotated, or of values.
     pub(super) fn new(operators: &Operators, kernel: &Kernel, is_key: bool) -> Self {
         let positions = &kernel.positions;
-        let common = if is_key && operators.rotated.is_some() { 0.0 } else { operators.common(kernel) };
+        let does_not_cancel = operators.sums.sink > 0.0 || (is_key && operators.rotated.is_some());
+        let common = if does_not_cancel { 0.0 } else { operators.common(kernel) };
         let kernel = kernel.less(common);
         let pairs = positions.class_mean(|point| kernel.pairs[point]);
         let diagonal = operators.diagonal(&pairs);

@@ -15,6 +15,7 @@ pub(crate) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
     let scale = (q[0] * q[1]).sqrt();
     match activation {
         Activation::Identity => Some((scale * c, 1.0)),
+        Activation::PlusOne => Some((scale * c + 1.0, 1.0)),
         Activation::Relu => Some(leaky(scale, c, 0.0)),
         Activation::LeakyRelu { slope } => Some(leaky(scale, c, slope)),
         Activation::Relu2 => {
@@ -79,6 +80,7 @@ mod tests {
     fn closed_forms_agree_with_quadrature() {
         let activations = [
             Activation::Identity,
+            Activation::PlusOne,
             Activation::Relu,
             Activation::LeakyRelu { slope: 0.2 },
             Activation::Relu2,

@@ -24,6 +24,7 @@ pub(crate) fn words(activation: Activation) -> Words {
 pub(crate) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
     match activation {
         Activation::Identity => (x, 1.0),
+        Activation::PlusOne => (x + 1.0, 1.0),
         Activation::Relu => leaky(x, 0.0),
         Activation::LeakyRelu { slope } => leaky(x, slope),
         Activation::Relu2 => (x.max(0.0).powi(2), 2.0 * x.max(0.0)),
@@ -111,7 +112,8 @@ pub(crate) fn homogeneous(activation: Activation) -> Option<Degrees> {
             Some(Degrees { value: 1.0, derivative: 0.0 })
         }
         Activation::Relu2 => Some(Degrees { value: 2.0, derivative: 1.0 }),
-        Activation::Gelu
+        Activation::PlusOne
+        | Activation::Gelu
         | Activation::GeluTanh
         | Activation::Silu
         | Activation::QuickGelu

@@ -71,7 +71,7 @@ fn beside(activation: Activation) -> Beside {
         | Activation::Elu
         | Activation::Selu
         | Activation::Xielu => Beside::Nothing,
-        Activation::Identity => Beside::Entire(0.0),
+        Activation::Identity | Activation::PlusOne => Beside::Entire(0.0),
         Activation::Gelu => Beside::Entire(1.0),
         Activation::Erf => Beside::Entire(2.0),
         Activation::Tanh => Beside::Poles(FRAC_PI_2),

@@ -121,7 +121,7 @@ impl Positions {
     }
 }
 
-/// Returns true if something in a stream distinguishes positions, masks aside.
+/// Returns true if something in a stream distinguishes positions, masks aside, or is computed on charts alone.
 fn places(stream: &Stream) -> bool {
     let places = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
     let at_source = match &stream.source {
@@ -130,7 +130,9 @@ fn places(stream: &Stream) -> bool {
     };
     at_source
         || nodes(&stream.body).any(|node| match &node.op {
-            Op::Attention(attention) => matches!(attention.bias, Some(PositionBias::Alibi { .. })),
+            Op::Attention(attention) => {
+                attention.sink.is_some() || matches!(attention.bias, Some(PositionBias::Alibi { .. }))
+            }
             Op::Apply(Component::Rotary(_)) | Op::Recurrence(_) => true,
             Op::Apply(Component::Embedding(term)) => places(term),
             Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {

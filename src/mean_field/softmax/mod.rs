@@ -48,6 +48,8 @@
 //! n → ∞ has (e^w − 1)/w = 1.718. Hence S2 = 1/256 + 1.652 · (1 − 1/256)/256 = 0.01033, and a query attends to
 //! 1/S2 = 96.8 keys.
 //!
+//! A sink has its own formulas ([`sink`]).
+//!
 //! Assumption: scores are independent except for their common part. Source: ours; first order: Kedia et al. 2024.
 
 mod grouped;
@@ -57,17 +59,20 @@ mod nodes;
 #[cfg(test)]
 mod overlaps;
 mod repeats;
+mod sink;
 mod table;
 
 pub(crate) use integrals::normal_nodes;
 #[cfg(test)]
 pub(crate) use overlaps::overlaps;
+pub(crate) use sink::{SinkFactors, SinkRow};
 pub(crate) use table::cubic_of;
 
 /// The factors σ(1), τ(1) and χ of a row of scores, and the numbers from which σ(ρ) and τ(ρ) of two rows follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SoftmaxRow {
-    /// The number n of scores; if keys are not equivalent, the number of equivalent keys that the row is like.
+    /// The number n of scores, plus e^ς if there is a sink of logit ς; if keys are not equivalent, the number of
+    /// equivalent keys that the row is like.
     pub(crate) keys: f64,
     /// The variance of each score.
     pub(crate) variance: f64,
@@ -85,6 +90,9 @@ pub(crate) struct SoftmaxRow {
     third: f64,
     /// The powers p and q, for pairs of this row with a longer row.
     powers: [f64; 2],
+    /// 1 − 1/n: the relative variance of the weight of a single key, per w, to first order.
+    one_key: f64,
+    pub(crate) sink: SinkFactors,
 }
 
 impl SoftmaxRow {
@@ -111,12 +119,14 @@ impl SoftmaxRow {
             first,
             third: zero,
             powers: [zero; 2],
+            one_key: 1.0 - keys.recip(),
+            sink: SinkFactors::NONE,
         }
     }
 
     /// Returns Σ E A² divided by its value for equal scores.
     pub(crate) fn sharper(&self) -> f64 {
-        self.single_key[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
+        self.single_key[0] * self.variance * self.one_key + self.sink.mean * self.sink.mean
     }
 
     /// Returns σ(ρ) and τ(ρ) of two rows.

@@ -73,7 +73,17 @@ impl SoftmaxRow {
         let [passed, first, third] = [passed, first, third].map(|of_tops| of_tops * root);
         let squares = if is_beyond { (-first + 1.0) * keys / variance } else { squares };
         let shift = if squares < 1.0 { squares } else { 1.0 };
-        Self { keys, variance, squares, passed, single_key: [squares, passed], shift, first, third, powers }
+        Self {
+            variance,
+            squares,
+            passed,
+            single_key: [squares, passed],
+            shift,
+            first,
+            third,
+            powers,
+            ..Self::flat(keys)
+        }
     }
 }
 

@@ -141,6 +141,11 @@ impl FiniteWidthPass {
         let x = Signal { stream, ..x };
         let (stream, merged) = match (fan, &kept) {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
+                let without_sink = attention.sink.as_ref().map(|sink| {
+                    let between_heads = (sink.init.variance() / attention.n_heads as f64).sqrt();
+                    Condition::SinkWidth(between_heads.max((attention.d_head as f64).recip()))
+                });
+                self.leading.rows.caveat(at, without_sink);
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
             (Fan::Recurrence(_), _) => {

@@ -1,6 +1,6 @@
 //! Attention: self-attention, cross-attention of a decoder to its memory, and latent attention.
 
-use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale};
+use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale, Tensor};
 
 use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{GlobalHeads, Latent, QkNorm};
@@ -48,7 +48,8 @@ impl Block<'_> {
         };
         let plain = self.softmax(states);
         let scale = factor * plain.scale;
-        let heads = Attention { scale, mask: self.mask(), bias: self.position_bias(path), ..plain };
+        let heads =
+            Attention { scale, mask: self.mask(), bias: self.position_bias(path), sink: self.sink(path), ..plain };
         Node::new("heads", Op::Attention(heads))
     }
 
@@ -74,6 +75,7 @@ impl Block<'_> {
             softcap: architecture.attention_softcap,
             mask: Mask::FULL,
             bias: None,
+            sink: None,
             dropout_rate: self.blocks.rate(architecture.attention_dropout),
             query: states.query,
             key: states.key,
@@ -117,8 +119,18 @@ impl Block<'_> {
         };
         let has_norm = architecture.qk_norm == QkNorm::HeadAndValue;
         let norm = has_norm.then(|| self.qk_norm("value_norm", heads, false)).flatten();
-        let value = [value].into_iter().chain(norm).collect();
+        let factor = architecture.value_scale;
+        let scale =
+            ((factor - 1.0).abs() > 0.0).then(|| Node::apply("value_scale", Component::Scale(Scale { factor })));
+        let value = [value].into_iter().chain(norm).chain(scale).collect();
         States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value }
+    }
+
+    /// The sinks of the heads at `path`, if this block has some.
+    fn sink(&self, path: &str) -> Option<Tensor> {
+        let architecture = self.blocks.architecture;
+        let has_sinks = architecture.attention_sinks.get(self.index).copied().unwrap_or(false);
+        has_sinks.then(|| self.tensor(path, ".sink", self.blocks.recipe.sink(architecture)))
     }
 
     /// The sizes of the heads of this block.

@@ -1,9 +1,11 @@
 //! Feed-forward networks: plain, gated, mixtures of experts.
 
-use sigprop_stack::{Branch, Component, Mixture, Multiplied, Node, Op, Product, Scale, Sum, Tensor, Weighting};
+use sigprop_stack::{
+    Activation, Branch, Component, Mixture, Multiplied, Node, Op, Product, Scale, Sum, Tensor, Weighting,
+};
 
 use super::Block;
-use crate::architecture::Experts;
+use crate::architecture::{Activation as Choice, Experts};
 use crate::recipe::{BlockNorm, Fans, Role, Slot};
 
 impl Block<'_> {
@@ -27,7 +29,9 @@ impl Block<'_> {
         let activation = Node::apply("activation", Component::Activation(architecture.activation.function()));
         let mut body = if architecture.activation.is_gated() {
             let gate = vec![widen("gated.gate", Role::FfnGate), activation];
-            let up = vec![widen("gated.up", Role::FfnUp)];
+            let plus_one = || Node::apply("plus_one", Component::Activation(Activation::PlusOne));
+            let shifts = architecture.activation == Choice::QuickGegluPlusOne;
+            let up = [widen("gated.up", Role::FfnUp)].into_iter().chain(shifts.then(plus_one)).collect();
             vec![Node::new("gated", Op::Product(Product { factors: vec![gate, up] }))]
         } else {
             vec![widen("in", Role::FfnIn), activation]

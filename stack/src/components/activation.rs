@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Activation {
     /// φ(x) = x.
     Identity,
+    /// φ(x) = x + 1.
+    PlusOne,
     /// φ(x) = max(x, 0).
     Relu,
     /// φ(x) = x for x > 0, else `slope` · x.
@@ -49,8 +51,9 @@ pub enum Activation {
 
 impl Activation {
     /// Every activation, LeakyReLU with a slope of 0.1.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Identity,
+        Self::PlusOne,
         Self::Relu,
         Self::LeakyRelu { slope: 0.1 },
         Self::Relu2,

@@ -7,8 +7,8 @@ use crate::{Node, Tensor};
 /// Multi-head softmax attention. Query, key and value are chains; their outputs are cut into heads.
 /// Output width: `n_heads` · `d_value`.
 ///
-/// Scores s_ab = cap(`scale` · q_a·k_b) + bias_ab for the keys b that `mask` lets query a attend to, weights A =
-/// dropout(softmax_b s), output Σ_b A_ab v_b.
+/// Scores s_ab = cap(`scale` · q_a·k_b) + bias_ab for the keys b that `mask` lets query a attend to, weights A_ab =
+/// dropout(e^(s_ab)/(e^ς + Σ_d e^(s_ad))) with the logit ς of a sink, output Σ_b A_ab v_b. Without a sink e^ς is 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
@@ -31,6 +31,10 @@ pub struct Attention {
     /// Bias added to the scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias: Option<PositionBias>,
+    /// Attention sinks, shape `n_heads` × 1: a learned logit ς per head, which takes part of the weight of every query
+    /// and has no value. `None`: the weights of a query sum to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink: Option<Tensor>,
     /// Probability that an attention weight is zeroed.
     pub dropout_rate: f64,
     /// Chain from the input to the queries (width `n_heads` · `d_head`).
@@ -56,6 +60,7 @@ impl Attention {
             softcap: None,
             mask: Mask::FULL,
             bias: None,
+            sink: None,
             dropout_rate: 0.0,
             query,
             key,

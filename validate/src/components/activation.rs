@@ -30,6 +30,7 @@ pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Ar
     let (zero, one, half) = (c(0.0), c(1.0), c(0.5));
     match activation {
         Activation::Identity => input.clone(),
+        Activation::PlusOne => input.map(|x| x + one),
         Activation::Relu => input.map(relu),
         Activation::LeakyRelu { slope } => {
             let slope = c(slope);
@@ -63,7 +64,7 @@ pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, grad
     let c = T::from_f64;
     let (zero, one, two, half) = (c(0.0), c(1.0), c(2.0), c(0.5));
     match activation {
-        Activation::Identity => gradient,
+        Activation::Identity | Activation::PlusOne => gradient,
         Activation::Relu => gradient.zip(input, |g, x| if x > zero { g } else { zero }),
         Activation::LeakyRelu { slope } => {
             let slope = c(slope);

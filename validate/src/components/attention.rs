@@ -1,12 +1,13 @@
 //! Multi-head softmax attention, one sequence and one query head at a time, shared by the threads.
 //!
 //! ```text
-//! forward   r = scale · q kᵀ,  s = cap(r) + bias, −∞ where masked,  A = softmax(s),  Ã = mask ∘ A,  y = Ã v
+//! forward   r = scale · q kᵀ,  s = cap(r) + bias, −∞ where masked,  A = softmax(s, ς),  Ã = mask ∘ A,  y = Ã v
 //! backward  dv = Ãᵀ dy,  dÃ = dy vᵀ,  dA = mask ∘ dÃ,  ds = A ∘ (dA − row sums of A ∘ dA),
-//!           dr = cap'(r) ∘ ds,  dq = scale · dr k,  dk = scale · drᵀ q
+//!           dr = cap'(r) ∘ ds,  dq = scale · dr k,  dk = scale · drᵀ q,  dς = −Σ_ab ds_ab
 //! ```
 //!
-//! Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A and its mask are
+//! The logit ς of a sink is one more score in each softmax, whose weight is dropped. The sum of the gradients at all
+//! scores of a row, the sink's included, is zero. Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A and its mask are
 //! computed again in the backward pass: n_heads · L² entries per sequence would be most of the memory of a deep stack.
 
 use rayon::prelude::*;
@@ -17,7 +18,7 @@ use crate::{
     array::Array,
     matmul::{Threads, View, ViewMut, multiply, multiply_add},
     random::{Purpose, Random, Streams},
-    scalar::Scalar,
+    scalar::{Scalar, sum},
     signal::Signal,
     statistics::Moments,
 };
@@ -66,6 +67,8 @@ pub(crate) struct Backward<T: Scalar> {
     pub parts: Vec<Array<T>>,
     /// Gradient of the table of relative positions, one per sequence; empty gradients if there is no such table.
     pub bias: Vec<Vec<T>>,
+    /// Gradient of the logits of sinks, one per sequence; empty gradients if there are no sinks.
+    pub sink: Vec<Vec<T>>,
     /// Raw sums over dA of all heads; `None` if they are not observed.
     pub moments: Option<Moments>,
 }
@@ -93,6 +96,7 @@ pub(crate) fn backward<T: Scalar>(
         || [const { Vec::new() }; 4].map(|_: Vec<T>| vec![T::default(); queries * keys]),
         |[raw, weights, dropped, slopes], (index, ((dq, dk), dv))| {
             let (mut moments, mut bias) = (Vec::new(), vec![T::default(); scores.table.len()]);
+            let mut sink = vec![T::default(); scores.sinks.len()];
             let (mut dk, mut dv) = (ViewMut::new(dk, keys, d_head, d_head), ViewMut::new(dv, keys, d_value, d_value));
             for (member, dq) in dq.chunks_exact_mut(queries * d_head).enumerate() {
                 let add = if member == 0 { multiply } else { multiply_add };
@@ -120,24 +124,30 @@ pub(crate) fn backward<T: Scalar>(
                 moments.push(observed.then(|| Moments::of_sequence(slopes, keys)));
                 softmax::backward(weights, slopes, keys);
                 scores.collect_bias(&place, slopes, &mut bias);
+                if let Some(sink) = sink.get_mut(place.head) {
+                    *sink = T::from_f64(-sum(slopes, slopes, |g, _| g));
+                }
                 scores.backward(raw, slopes);
                 let dr = View::new(slopes, queries, keys, keys);
                 let (q, k) = (head(query, sequence, place.head, d_head), head(key, sequence, kv_head, d_head));
                 multiply(Threads::Alone, &mut ViewMut::new(dq, queries, d_head, d_head), attention.scale, dr, k);
                 add(Threads::Alone, &mut dk, attention.scale, dr.transposed(), q);
             }
-            (total(moments), bias)
+            (total(moments), [bias, sink])
         },
     );
-    let (moments, tables): (Vec<_>, Vec<_>) = told.collect::<Vec<_>>().into_iter().unzip();
-    let mut bias = vec![vec![T::default(); scores.table.len()]; query.shape().batch];
-    for (index, table) in tables.into_iter().enumerate() {
-        for (sum, more) in bias[index / attention.n_kv_heads].iter_mut().zip(table) {
-            *sum += more;
+    let (moments, tensors): (Vec<_>, Vec<_>) = told.collect::<Vec<_>>().into_iter().unzip();
+    let [mut bias, mut sink] =
+        [&scores.table, &scores.sinks].map(|of| vec![vec![T::default(); of.len()]; query.shape().batch]);
+    for (index, of_group) in tensors.into_iter().enumerate() {
+        for (sums, more) in [&mut bias, &mut sink].into_iter().zip(of_group) {
+            for (sum, more) in sums[index / attention.n_kv_heads].iter_mut().zip(more) {
+                *sum += more;
+            }
         }
     }
     let parts = vec![side_by_side(&dq, d_head), side_by_side(&dk, d_head), side_by_side(&dv, d_value)];
-    Backward { parts, bias, moments: total(moments) }
+    Backward { parts, bias, sink, moments: total(moments) }
 }
 
 /// Returns the sum of all `moments` that exist; `None` if there are none.
@@ -189,6 +199,8 @@ struct ScoreSoftmax<'a, T> {
     keys: usize,
     /// The table of relative positions, buckets × heads.
     table: Vec<T>,
+    /// The logit ς of every head; empty if there are no sinks.
+    sinks: Vec<T>,
 }
 
 impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
@@ -198,7 +210,12 @@ impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
             table.resize(buckets * attention.n_heads, T::default());
             random.rows(Purpose::Weight, tensor, attention.n_heads, &mut table);
         }
-        Self { attention, queries, keys, table }
+        let mut sinks = Vec::new();
+        if let Some(tensor) = &attention.sink {
+            sinks.resize(attention.n_heads, T::default());
+            random.rows(Purpose::Weight, tensor, 1, &mut sinks);
+        }
+        Self { attention, queries, keys, table, sinks }
     }
 
     /// Computes the raw scores, scale · q kᵀ.
@@ -210,7 +227,7 @@ impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
         multiply(Threads::Alone, &mut scores, self.attention.scale, q, k.transposed());
     }
 
-    /// Turns raw scores r into softmax(cap(r) + bias) over the visible keys.
+    /// Turns raw scores r into the weights that softmax(cap(r) + bias, ς) gives to the visible keys.
     fn probabilities(&self, place: &HeadIndex, scores: &mut [T]) {
         if let Some(cap) = self.attention.softcap {
             let (cap, inverse) = (T::from_f64(cap), T::from_f64(1.0 / cap));
@@ -237,7 +254,7 @@ impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
             row[..seen.start].fill(hidden);
             row[seen.end..].fill(hidden);
         }
-        softmax::forward(scores, self.keys);
+        softmax::forward(scores, self.keys, self.sinks.get(place.head).copied());
     }
 
     /// Turns gradients at capped scores into gradients at `raw` scores.

@@ -1,7 +1,7 @@
 //! Softmax over each row of scores.
 //!
 //! ```text
-//! forward   A_ab = e^(s_ab − max_c s_ac) / Σ_c e^(s_ac − max)
+//! forward   A_ab = e^(s_ab − max_c s_ac) / (Σ_c e^(s_ac − max) + e^(ς − max))      e^ς is 0 without a sink
 //! backward  ds_ab = A_ab (dA_ab − Σ_c A_ac dA_ac)
 //! ```
 
@@ -11,20 +11,21 @@ use crate::{
 };
 
 vectorised! {
-    /// Turns rows of scores, `length` each, into probabilities.
-    pub(crate) fn forward<T: Scalar>(scores: &mut [T], length: usize) {
+    /// Turns rows of scores, `length` each, into probabilities; a `sink` is one more score of every row.
+    pub(crate) fn forward<T: Scalar>(scores: &mut [T], length: usize, sink: Option<T>) {
         for row in scores.chunks_exact_mut(length) {
-            let mut largest = [row[0]; 16];
+            let mut largest = [sink.unwrap_or(row[0]); 16];
             for block in row.chunks(largest.len()) {
                 for (largest, &s) in largest.iter_mut().zip(block) {
                     *largest = if s > *largest { s } else { *largest };
                 }
             }
-            let largest = largest.into_iter().fold(row[0], |a, b| if b > a { b } else { a });
+            let largest = largest.into_iter().fold(largest[0], |a, b| if b > a { b } else { a });
             for s in row.iter_mut() {
                 *s = (*s - largest).exp();
             }
-            let inverse = T::from_f64(1.0 / sum(row, row, |a, _| a));
+            let of_sink = sink.map_or(0.0, |sink| (sink - largest).exp().to_f64());
+            let inverse = T::from_f64(1.0 / (sum(row, row, |a, _| a) + of_sink));
             for s in row.iter_mut() {
                 *s *= inverse;
             }

@@ -92,6 +92,7 @@ def _xielu(x: Tensor) -> Tensor:
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "identity": lambda x: x,
+    "plus_one": lambda x: x + 1.0,
     "relu": F.relu,
     "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
     "relu2": lambda x: F.relu(x).square(),

@@ -102,10 +102,17 @@ class Concat(Node):
 
 
 class Softmax(Node):
-    """The softmax of scores, shape (batch, heads, queries, keys)."""
+    """The softmax of scores, shape (batch, heads, queries, keys). A sink is one more score, whose weight is dropped."""
+
+    def __init__(self, site: str, shape: Shape, sink: str | None) -> None:
+        super().__init__(site, shape)
+        self._sink = sink
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
-        return x.softmax(-1)
+        if self._sink is None:
+            return x.softmax(-1)
+        sinks = run[self._sink].reshape(-1, 1, 1).expand(*x.shape[:-1], 1)
+        return torch.cat([x, sinks], dim=-1).softmax(-1)[..., :-1]
 
 
 class Attention(Node):
@@ -119,7 +126,8 @@ class Attention(Node):
         self._query = Body(self, part["query"], place, shape)
         self._key, self._value = (Body(self, part[name], place, read) for name in ("key", "value"))
         # A site of its own, next to the attention.
-        self.softmax = Softmax(".".join([*place.site.split(".")[:-1], "softmax"]), shape)
+        sink = place.tensor(part["sink"], part["n_heads"]) if "sink" in part else None
+        self.softmax = Softmax(".".join([*place.site.split(".")[:-1], "softmax"]), shape, sink)
         kind, self._bias = variant(part.get("bias") or "none")
         self._slopes: list[float] | None = self._bias.get("slopes")
         self._table = None

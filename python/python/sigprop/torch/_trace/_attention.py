@@ -21,7 +21,7 @@ from ._step import close
 
 @dataclass(frozen=True)
 class _Added:
-    """Attention weights: softmax(cap · tanh(scale · q · k / cap) + constant)."""
+    """Attention weights: softmax(cap · tanh(scale · q · k / cap) + constant). A sink is one more score of zero."""
 
     scale: float
     # Shape (batch, queries, keys); masked entries are below −10⁴.
@@ -30,6 +30,7 @@ class _Added:
     parameters: Sequence[str] = ()
     softcap: float | None = None
     dropout: float = 0.0
+    has_sink: bool = False
 
 
 def scaled_dot_product_attention(islands: Islands, node: fx.Node) -> None:
@@ -87,8 +88,11 @@ def average(islands: Islands, node: fx.Node, weights: fx.Node, value: Signal) ->
     found = _replayed(islands, anchor, nodes, product, _Added(1.0, torch.zeros(()), tuple(parameters), dropout=sum(rates[:1])))
     visible = found.constant > MASKED
     sample = torch.rand(softmax.meta["val"].shape, generator=torch.Generator().manual_seed(0))
-    sample = torch.where(visible.reshape(sample.shape), sample, 0.0)
-    if not close(islands.replay(softmax, after, sample).flatten(), sample.flatten()):
+    # The weight of a sink is the last, and is dropped.
+    weights_of_keys = sample[..., :-1] if found.has_sink else sample
+    weights_of_keys.masked_fill_(~visible.reshape(weights_of_keys.shape), 0.0)
+    replayed = islands.replay(softmax, after, sample)
+    if replayed.numel() != weights_of_keys.numel() or not close(replayed.flatten(), weights_of_keys.flatten()):
         raise Refusal(f"operations between softmax and values ({' '.join(map(operation, after))}); expected dropout at most")
     return _attention(islands, node, product, value, found)
 
@@ -98,8 +102,10 @@ def _softmax(islands: Islands, anchor: fx.Node, weights: fx.Node) -> fx.Node:
     if len(found) != 1:
         raise Refusal("attention weights without one softmax of scores; expected one")
     dim, value = found[0].args[1], found[0].meta["val"]
-    if dim not in (-1, value.dim() - 1) or value.numel() != anchor.meta["val"].numel():
-        raise Refusal("a softmax of more or other than the scores of all keys (sinks); expected one over keys")
+    keys = anchor.meta["val"].shape[-1]
+    rows = anchor.meta["val"].numel() // keys
+    if dim not in (-1, value.dim() - 1) or value.numel() not in (rows * keys, rows * (keys + 1)):
+        raise Refusal("a softmax of more or other than the scores of all keys and a sink; expected one over keys")
     return found[0]
 
 
@@ -107,9 +113,16 @@ def _replayed(islands: Islands, anchor: fx.Node, nodes: list[fx.Node], product: 
     """Scale, soft cap and constants between products and softmax."""
     shape = anchor.meta["val"].shape
 
-    def run(value: Tensor) -> Tensor:
+    def replay(value: Tensor) -> Tensor:
         result: Tensor = islands.replay(anchor, nodes, value)
-        return result.reshape(-1, *shape[-2:])
+        return result.reshape(-1, shape[-2], result.shape[-1])
+
+    has_sink = replay(torch.zeros(shape)).shape[-1] > shape[-1]
+
+    def run(value: Tensor) -> Tensor:
+        """Scores relative to the sink, if there is one: a softmax does not depend on a part that all have in common."""
+        result = replay(value)
+        return result[..., :-1] - result[..., -1:] if has_sink else result
 
     constant = run(torch.zeros(shape))
     visible = constant > MASKED
@@ -125,7 +138,7 @@ def _replayed(islands: Islands, anchor: fx.Node, nodes: list[fx.Node], product: 
         raise Refusal("scores that are more than scaled, capped, shifted and masked before softmax; expected these")
     if product.added is not None:
         constant = constant + scale * product.added.expand(shape).reshape(constant.shape)
-    return _Added(scale * product.alpha, constant, known.parameters, cap, known.dropout)
+    return _Added(scale * product.alpha, constant, known.parameters, cap, known.dropout, has_sink)
 
 
 def _attention(islands: Islands, node: fx.Node, product: Scores, value: Signal, weights: _Added) -> tuple[Attention, Tensor]:
@@ -134,6 +147,9 @@ def _attention(islands: Islands, node: fx.Node, product: Scores, value: Signal, 
     visible = constant > MASKED
     if not bool((visible == visible[0]).all()):
         raise Refusal("masks that differ between heads; expected the same for all")
+    sink = _sink(islands.constants, weights.parameters, constant, visible[0]) if weights.has_sink else None
+    if sink is not None:
+        constant = constant + sink.value[:, None, None]
     bias, table = _bias(islands.constants, weights.parameters, constant, visible[0])
     attention = islands.layout.make(
         Attention,
@@ -149,10 +165,22 @@ def _attention(islands: Islands, node: fx.Node, product: Scores, value: Signal, 
         softcap=weights.softcap,
         bias=bias,
         table=table,
+        sink=sink,
         dropout=weights.dropout,
         **islands.where(node),
     )
     return attention, found.entries()
+
+
+def _sink(constants: Constants, parameters: Sequence[str], constant: Tensor, visible: Tensor) -> Weight:
+    """The logits of sinks, one per head, from the scores of zero products relative to them."""
+    for name in parameters:
+        value = constants.captured.state[name].float().flatten()
+        if len(value) == len(constant):
+            bias = torch.where(visible, constant + value[:, None, None], 0.0)
+            if close(bias + 1.0, torch.ones_like(bias), 1e-5):
+                return Weight(value, name, Origin(name, 0))
+    raise Refusal("a sink that is no parameter of one number per head; expected one")
 
 
 def _offsets(queries: int, keys: int) -> Tensor:

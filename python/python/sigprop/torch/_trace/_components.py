@@ -206,6 +206,8 @@ class Attention(Component):
     bias: dict[str, Any] | None = None
     # T5's table; None if there is none.
     table: Weight | None = None
+    # The logits of sinks, one per head; None if there are none.
+    sink: Weight | None = None
     dropout: float = 0.0
 
 

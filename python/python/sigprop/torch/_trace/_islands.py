@@ -30,7 +30,7 @@ LOCAL = (
     )
     | frozenset(
         """mean var std var_mean sum layer_norm rms_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm softmax
-        _softmax running_batch_norm logsumexp amax amin linalg_norm log_softmax normalize""".split()
+        _softmax running_batch_norm logsumexp amax amin max min linalg_norm log_softmax normalize""".split()
     )
 )
 SOFTMAX = ("softmax", "_softmax")

@@ -268,6 +268,8 @@ class _Builder:
         part |= {"mask": attention.mask, "dropout_rate": attention.dropout}
         if attention.softcap is not None:
             part["softcap"] = attention.softcap
+        if attention.sink is not None:
+            part["sink"] = self._parts.tensor(attention.sink, "sink", self._block)
         if attention.bias is not None:
             part["bias"] = attention.bias
             if attention.table is not None:
