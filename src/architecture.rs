@@ -23,8 +23,8 @@ pub use file::Format;
 pub use parts::{Experts, InitTable, Latent, Stem, TensorInit};
 pub use resolved::Resolved;
 pub use words::{
-    Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, NormChoice, NormPlacement, Parallel, Positions,
-    QkNorm,
+    Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, Mixer, NormChoice, NormPlacement, Parallel,
+    Positions, QkNorm,
 };
 
 /// Description of a network. Field names are the keys of MODEL files. `docs/model-files.md` is made of the comments at
@@ -111,6 +111,13 @@ pub struct Architecture {
     pub attention_softcap: Option<f64>,
     /// Multi-head latent attention (DeepSeek): queries and keys come from low-rank latents.
     pub latent: Option<Latent>,
+    // Mixers.
+    /// Mixer of tokens in every block, one word per block; empty: attention in all of them.
+    pub mixers: Vec<Mixer>,
+    /// Number of tokens that a short convolution reads: the present one and those before it.
+    pub convolution_taps: usize,
+    /// Biases of short convolutions and of the maps around them; by default `biases`.
+    pub convolution_biases: Option<bool>,
     // Positions.
     /// Representation of positions.
     pub positions: Positions,
@@ -251,6 +258,9 @@ impl Default for Architecture {
             attention_scale_by_layer: false,
             attention_softcap: None,
             latent: None,
+            mixers: Vec::new(),
+            convolution_taps: 3,
+            convolution_biases: None,
             positions: Positions::Learned,
             rotary_dim: None,
             rotary_base: 10_000.0,
@@ -305,10 +315,11 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; patterns of windows and of rotated blocks are repeated.
+    /// Sets the number of blocks; patterns of windows, of rotated blocks and of mixers are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();
         self.rotated = self.rotated.iter().copied().cycle().take(n_layers).collect();
+        self.mixers = self.mixers.iter().copied().cycle().take(n_layers).collect();
     }
 }

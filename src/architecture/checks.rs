@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormChoice, NormPlacement, Parallel,
-    Positions, QkNorm, Stem, TensorInit,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, Mixer, NormChoice, NormPlacement,
+    Parallel, Positions, QkNorm, Stem, TensorInit,
 };
 
 /// Largest value of any size except the depth. Products of three sizes still fit easily in 64 bits, and the
@@ -44,6 +44,7 @@ impl Architecture {
             ("vocab_size", self.vocab_size.into()),
             ("embedding_width", self.embedding_width),
             ("token_types", (self.token_types > 0).then_some(self.token_types)),
+            ("convolution_taps", Some(self.convolution_taps)),
             ("latent.query_rank", self.latent.and_then(|latent| latent.query_rank)),
             ("latent.kv_rank", self.latent.map(|latent| latent.kv_rank)),
             ("latent.d_nope", self.latent.map(|latent| latent.d_nope)),
@@ -153,6 +154,13 @@ impl Architecture {
             ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),
+            ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
+            (
+                "mixers",
+                self.mixers.contains(&Mixer::Convolution) && !self.causal,
+                "attention without a causal mask",
+                "convolution",
+            ),
             ("experts", mlp && self.experts.is_some(), "absent in an MLP", "some"),
             ("stem", mlp && self.stem.is_some(), "absent in an MLP", "one"),
             ("decoder", mlp && self.decoder.is_some(), "absent in an MLP", "one"),
@@ -191,7 +199,9 @@ impl Architecture {
         }
         let (d_head, d_value) = self.head_widths();
         size("n_heads · d_head", n_heads * d_head.max(d_value), MAX_SIZE)?;
-        for (field, got) in [("windows", self.windows.len()), ("rotated", self.rotated.len())] {
+        for (field, got) in
+            [("windows", self.windows.len()), ("rotated", self.rotated.len()), ("mixers", self.mixers.len())]
+        {
             if got != 0 && got != self.n_layers {
                 let expected = format!("empty or one per block, {} values", self.n_layers);
                 return Err(value(field, expected, format!("{got} values"), ""));

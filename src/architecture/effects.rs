@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Architecture, ArchitectureError, Format, Head, Kind, Positions, Resolved};
+use super::{Architecture, ArchitectureError, Format, Head, Kind, Mixer, Positions, Resolved};
 
 /// A MODEL file: the network it describes, and the keys it sets.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +105,10 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "qkv_biases",
         "attention_output_bias",
     ];
-    keys.map(|key| (key, mlp, ENCODER)).into()
+    let convolutions = side.mixers.contains(&Mixer::Convolution);
+    let needs_convolution = "a block with the mixer \"convolution\"";
+    let of_convolutions = ["convolution_taps", "convolution_biases"].map(|key| (key, !convolutions, needs_convolution));
+    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(of_convolutions).collect()
 }
 
 fn positions(side: &Architecture) -> Vec<Rule> {

@@ -110,6 +110,9 @@ pub struct InitTable {
     pub expert_out: Init,
     /// Relative positions.
     pub relative: Init,
+    /// Taps of short convolutions; by default as `value`.
+    #[serde(default)]
+    pub taps: Option<Init>,
 }
 
 /// Distribution of a single tensor on top of a scheme: normal, normal and cut off, or uniform.
@@ -165,6 +168,7 @@ impl InitTable {
             router: init,
             expert_out: init,
             relative: init,
+            taps: None,
         }
     }
 }

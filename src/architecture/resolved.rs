@@ -6,7 +6,7 @@ use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
     Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, Head, InitTable, Kind,
-    Latent, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
+    Latent, Mixer, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -77,6 +77,10 @@ pub struct Resolved {
     pub attention_softcap: Option<f64>,
     pub qk_norm: QkNorm,
     pub latent: Option<Latent>,
+    /// Empty, or one value per block.
+    pub mixers: Vec<Mixer>,
+    pub convolution_taps: usize,
+    pub convolution_biases: bool,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
     /// The width of the memory that the cross-attention of a decoder reads; `None` for other networks.
@@ -114,6 +118,11 @@ impl Resolved {
             DropPathSchedule::Constant => self.drop_path,
             DropPathSchedule::Linear => self.drop_path * (index + 1) as f64 / self.n_layers as f64,
         }
+    }
+
+    /// The mixer of tokens in block `index`.
+    pub fn mixer_of(&self, index: usize) -> Mixer {
+        self.mixers.get(index).copied().unwrap_or(Mixer::Attention)
     }
 
     /// The experts of block `index`; `None` if it has a plain feed-forward network.
@@ -212,6 +221,9 @@ impl Architecture {
             attention_softcap: self.attention_softcap,
             qk_norm: self.qk_norm,
             latent: self.latent,
+            mixers: self.mixers.clone(),
+            convolution_taps: self.convolution_taps,
+            convolution_biases: self.convolution_biases.unwrap_or(self.biases),
             experts: self.experts,
             dense_blocks: self.dense_blocks.clone(),
             memory_width: None,

@@ -112,6 +112,17 @@ words! {
 }
 
 words! {
+    /// Mixer of tokens in a block.
+    Mixer ("mixers") {
+        /// Attention.
+        Attention = "attention",
+        /// A short convolution of every feature over the last tokens, between two gates: `output(c ∘ conv(b ∘ x))`,
+        /// where b, c, x are linear maps of the input (LFM2).
+        Convolution = "convolution",
+    }
+}
+
+words! {
     /// Kind of norm.
     NormChoice ("norm") {
         /// Subtracts the mean over features and divides by their standard deviation.

@@ -38,7 +38,6 @@ const STRUCTURES: &[Structure] = &[
             "zamba",
             "bamba",
             "nemotron_h",
-            "lfm2",
             "lfm3",
             "xlstm",
             "qwen3_next",

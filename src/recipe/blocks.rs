@@ -1,16 +1,19 @@
 //! Blocks: attention and feed-forward branches around residual connections, and layers of MLPs.
 
 mod attention;
+mod convolution;
 mod feed_forward;
 mod positions;
 
 use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, ScaleParameter, Sum, Tensor};
 
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
-use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
+use crate::architecture::{Kind, Mixer, NormPlacement, Parallel, Resolved};
 
 /// The name of the branch of a decoder that attends to the output of the encoder.
 const CROSS_ATTENTION: &str = "cross_attention";
+/// The name of the branch of a short convolution.
+const CONVOLUTION: &str = "convolution";
 
 /// The blocks of one stream.
 pub(crate) struct Blocks<'a> {
@@ -73,9 +76,17 @@ impl Block<'_> {
         Node::new(format!("blocks.{}", self.index), op)
     }
 
-    /// The attention branch, up to the output of its heads.
+    /// The branch of the mixer, up to the last linear map.
     pub(crate) fn attend(&self) -> Vec<Node> {
-        self.input_norm("attention", "norm").into_iter().chain([self.heads()]).collect()
+        let (name, mixer) = match self.mixer() {
+            Mixer::Attention => ("attention", self.heads()),
+            Mixer::Convolution => (CONVOLUTION, self.short_convolution()),
+        };
+        self.normalised(name, vec![mixer])
+    }
+
+    fn mixer(&self) -> Mixer {
+        self.blocks.architecture.mixer_of(self.index)
     }
 
     /// The feed-forward branch.
@@ -83,13 +94,16 @@ impl Block<'_> {
         self.normalised("ffn", self.ffn())
     }
 
-    /// The branches of a block: attention, cross-attention if there is one, and the feed-forward network.
+    /// The branches of a block: attention or another mixer, cross-attention if there is one, and the feed-forward network.
     fn sub_layers(&self) -> Vec<SubLayer> {
-        let attention = SubLayer { name: "attention", body: self.attention() };
+        let mixer = match self.mixer() {
+            Mixer::Attention => SubLayer { name: "attention", body: self.attention() },
+            Mixer::Convolution => SubLayer { name: CONVOLUTION, body: self.convolution() },
+        };
         let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
         let cross = cross.map(|body| SubLayer { name: CROSS_ATTENTION, body });
         let ffn = SubLayer { name: "ffn", body: self.ffn() };
-        [Some(attention), cross, Some(ffn)].into_iter().flatten().collect()
+        [Some(mixer), cross, Some(ffn)].into_iter().flatten().collect()
     }
 
     /// The branches one after the other, each with a residual connection of its own.

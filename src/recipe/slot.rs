@@ -25,9 +25,13 @@ pub(crate) enum Role {
     QueryDown,
     /// Map from the input, or its latent, to keys.
     Key,
+    /// Map to values, or to another factor of a mixer that carries values.
     Value,
     /// Map from the input to the latent of keys and values, or to the rotated part of keys.
     KvDown,
+    /// Convolution of every feature over a few tokens, whose fans are its number of taps.
+    Taps,
+    /// Map at the end of attention or of another mixer.
     AttentionOutput,
     FfnIn,
     FfnGate,
@@ -106,6 +110,7 @@ impl Slot<'_> {
     pub(crate) fn carries_values(&self) -> bool {
         match self.role {
             Role::Value
+            | Role::Taps
             | Role::AttentionOutput
             | Role::FfnIn
             | Role::FfnGate
@@ -127,6 +132,7 @@ impl Slot<'_> {
             | Role::Key
             | Role::Value
             | Role::KvDown
+            | Role::Taps
             | Role::FfnIn
             | Role::FfnGate
             | Role::FfnUp

@@ -65,6 +65,7 @@ impl Recipe for Fixup {
                 | Role::QueryDown
                 | Role::Key
                 | Role::KvDown
+                | Role::Taps
                 | Role::Router
                 | Role::AttentionOutput
                 | Role::FfnOut

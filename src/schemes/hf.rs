@@ -62,6 +62,7 @@ impl Recipe for Hf {
                 Role::Query | Role::QueryDown => init.query,
                 Role::Key | Role::KvDown => init.key,
                 Role::Value => init.value,
+                Role::Taps => init.taps.unwrap_or(init.value),
                 Role::AttentionOutput => init.attention_output,
                 Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::Hidden => init.ffn_in,
                 Role::FfnOut => init.ffn_out,

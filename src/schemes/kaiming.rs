@@ -38,6 +38,7 @@ impl Recipe for Kaiming {
                 | Role::Key
                 | Role::Value
                 | Role::KvDown
+                | Role::Taps
                 | Role::AttentionOutput
                 | Role::FfnUp
                 | Role::FfnOut

@@ -74,6 +74,7 @@ fn reads_activation(slot: &Slot) -> bool {
         | Role::QueryDown
         | Role::Key
         | Role::KvDown
+        | Role::Taps
         | Role::Value
         | Role::AttentionOutput
         | Role::FfnIn

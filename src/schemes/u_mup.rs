@@ -149,6 +149,7 @@ impl Recipe for UMup {
                 | Role::Key
                 | Role::Value
                 | Role::KvDown
+                | Role::Taps
                 | Role::FfnIn
                 | Role::FfnGate
                 | Role::FfnUp
@@ -196,6 +197,7 @@ impl UMup {
             Role::FfnIn | Role::FfnGate => self.activation,
             Role::QueryDown
             | Role::KvDown
+            | Role::Taps
             | Role::Value
             | Role::AttentionOutput
             | Role::FfnUp

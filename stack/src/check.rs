@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
-    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup, Site, Source,
-    Stack, StackError, Stream, Sum, Tensor, Values, forward,
+    Activation, Attention, Component, Convolution, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init,
+    Interpreter, LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup,
+    Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
 /// The largest size that is allowed: products of two sizes still fit in 64 bits.
@@ -364,8 +364,14 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 ] {
                     size(site, field, got)?;
                 }
-                let fan_in = convolution.kernel * convolution.fan_in;
-                self.tensor(site, &convolution.weight, [convolution.fan_out, fan_in])?;
+                divisor(site, "groups", convolution.groups, convolution.fan_in, "a divisor of fan_in")?;
+                divisor(site, "groups", convolution.groups, convolution.fan_out, "a divisor of fan_out")?;
+                let Convolution { kernel, stride, padding, .. } = *convolution;
+                if convolution.causal && (stride, padding) != (1, kernel - 1) {
+                    let got = format!("stride {stride}, padding {padding}");
+                    return Err(value(site, "causal", "stride 1 and padding kernel − 1", got));
+                }
+                self.tensor(site, &convolution.weight, [convolution.fan_out, convolution.window()])?;
                 if let Some(bias) = &convolution.bias {
                     self.tensor(site, bias, [convolution.fan_out, 1])?;
                 }

@@ -10,24 +10,24 @@ use super::{Keys, biases, layer_types, multipliers};
 use crate::architecture::{Architecture, Experts, Positions, QkNorm};
 
 /// The defaults of a family for missing keys of its experts.
-struct Mixture {
-    n_experts: usize,
-    top_k: usize,
+pub(super) struct Mixture {
+    pub(super) n_experts: usize,
+    pub(super) top_k: usize,
     /// The width of an expert; `None` if it is the width of the feed-forward network.
-    d_ff: Option<usize>,
-    shared: Shared,
-    weighting: Weighting,
+    pub(super) d_ff: Option<usize>,
+    pub(super) shared: Shared,
+    pub(super) weighting: Weighting,
     /// The default of the flag that divides the weights by their sum; `None` if the family has no flag and always
     /// divides.
-    normalised: Option<bool>,
+    pub(super) normalised: Option<bool>,
     /// The default of the factor on the sum of the chosen experts; `None` if the factor is always 1.
-    scale: Option<f64>,
+    pub(super) scale: Option<f64>,
     /// The default number of dense blocks at the beginning; `None` if the family never has any.
-    first_dense: Option<usize>,
+    pub(super) first_dense: Option<usize>,
 }
 
 /// Shared experts, which every token goes to.
-enum Shared {
+pub(super) enum Shared {
     None,
     /// This many experts, each as wide as the others.
     Many(usize),
@@ -36,7 +36,7 @@ enum Shared {
 }
 
 impl Mixture {
-    fn new(n_experts: usize, top_k: usize) -> Self {
+    pub(super) fn new(n_experts: usize, top_k: usize) -> Self {
         Self {
             n_experts,
             top_k,
@@ -49,10 +49,10 @@ impl Mixture {
         }
     }
 
-    fn read(self, keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
+    pub(super) fn read(self, keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
         const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
         const TOP_K: &[&str] = &["num_experts_per_tok", "moe_k", "moe_topk"];
-        const FIRST: &[&str] = &["first_k_dense_replace", "moe_layer_start_index"];
+        const FIRST: &[&str] = &["first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"];
         let d_ff = match self.d_ff {
             Some(default) => keys.size("d_ff of an expert", &["moe_intermediate_size"], default)?,
             None => architecture.d_ff.unwrap_or(1),

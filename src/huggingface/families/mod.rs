@@ -6,6 +6,7 @@ mod encoder_decoder;
 mod gemma;
 mod gpt;
 mod llama;
+mod mixers;
 mod mixture;
 mod parallel;
 mod variants;
@@ -74,6 +75,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["internlm2"], read: variants::internlm, names: |_| names::INTERNLM2 },
     Family { model_types: &["baichuan"], read: variants::baichuan, names: |_| names::BAICHUAN },
     Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
+    Family { model_types: &["lfm2"], read: mixers::lfm2, names: |_| names::LFM2 },
+    Family { model_types: &["lfm2_moe"], read: mixers::lfm2, names: |_| names::LFM2 },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
     Family { model_types: &["glm"], read: gemma::glm, names: |_| names::GLM },

@@ -174,7 +174,7 @@ impl Expansion<'_> {
         let groups = match layout {
             Layout::Heads => self.names.n_kv_heads,
             Layout::Shards => 4,
-            Layout::Rows | Layout::Underscored | Layout::Columns | Layout::Frames | Layout::Patches => 1,
+            Layout::Rows | Layout::Underscored | Layout::Columns | Layout::Frames | Layout::Taps | Layout::Patches => 1,
         };
         if found.iter().any(|found| !found.shape[0].is_multiple_of(groups)) {
             return Vec::new();
@@ -186,6 +186,7 @@ impl Expansion<'_> {
             ("bias", _, _) => vec![outputs],
             (_, Layout::Columns, _) => vec![inputs, outputs],
             (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
+            (_, Layout::Taps, _) => vec![outputs, 1, inputs],
             (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
             (_, Layout::Rows | Layout::Underscored | Layout::Heads | Layout::Shards | Layout::Patches, _) => {
                 vec![outputs, inputs]

@@ -20,6 +20,7 @@ mod gpt;
 mod head;
 mod llama;
 mod meta;
+mod mixers;
 mod mixture;
 mod nanogpt;
 mod parallel;
@@ -41,6 +42,7 @@ pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
+pub(super) use mixers::LFM2;
 pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
@@ -102,6 +104,8 @@ enum Layout {
     Shards,
     /// One map over three frames: [out, in, 3].
     Frames,
+    /// A convolution of single features: [features, 1, taps].
+    Taps,
     /// One map over the pixels of a patch: [out, channels, side, side].
     Patches,
 }
@@ -158,6 +162,10 @@ const fn shards(name: &'static str, ours: &'static [&'static str]) -> Module {
 
 const fn frames(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Frames) }
+}
+
+const fn taps(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::Taps) }
 }
 
 const fn patches(name: &'static str, ours: &'static [&'static str]) -> Module {
