@@ -18,7 +18,7 @@ from stacks import differences
 transformers.logging.set_verbosity_error()
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
-# Together they have every component and every operation of stacks, except convolutions over several positions.
+# Together they have every component and every operation of stacks.
 NETWORKS: dict[str, dict[str, Any]] = {
     "dropout everywhere": {"train": True, "dropout": 0.2, "attention_dropout": 0.3, "drop_path": 0.3},
     "gates, grouped, rotary": {
@@ -33,6 +33,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "t5": {"model": transformers.T5Config(d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8, vocab_size=96)},
     "bert": {"model": transformers.BertConfig(**SIZES)},
     "mixtral": {"model": transformers.MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)},
+    "lfm2": {"model": transformers.Lfm2Config(
+        **SIZES, num_key_value_heads=2, block_multiple_of=16, layer_types=["conv", "full_attention"],
+    )},
     "deepseek": {"model": transformers.DeepseekV3Config(
         **SIZES, moe_intermediate_size=32, num_key_value_heads=4, n_routed_experts=4, n_group=1, topk_group=1,
         num_experts_per_tok=2, kv_lora_rank=8, q_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,

@@ -100,6 +100,7 @@ fn plural(name: &str) -> &'static str {
     match name {
         "usize" => "integers",
         "f64" => "numbers",
+        "Mixer" => "[words](#words)",
         other => panic!("the page has no word for lists of {other}: add it in tests/sigprop/book/model_files.rs"),
     }
 }

@@ -8,6 +8,7 @@ use super::ROOT;
 pub(super) const WORDS: &[(&str, &str)] = &[
     ("kind", "Kind"),
     ("activation", "Activation"),
+    ("mixers", "Mixer"),
     ("norm", "NormChoice"),
     ("norm_placement", "NormPlacement"),
     ("positions", "Positions"),
