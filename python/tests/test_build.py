@@ -63,6 +63,73 @@ def test_networks_are_those_of_the_engine(name: str, tmp_path: Any) -> None:
     assert differences(path, 40) == []
 
 
+def linear(name: str, fan_out: int) -> dict[str, Any]:
+    weight = {"name": f"{name}.weight", "init": {"normal": {"std": 24**-0.5}}}
+    return {"name": name, "op": {"apply": {"linear": {"fan_in": 24, "fan_out": fan_out, "weight": weight}}}}
+
+
+def recurrent(**kind: Any) -> dict[str, Any]:
+    """A stack of one recurrence: four heads of values of width 5, two heads of queries and keys of width 6."""
+    parts = {"query": [linear("query", 12)], "key": [linear("key", 12)], "value": [linear("value", 20)]}
+    sizes = {"n_heads": 4, "n_key_heads": 2, "d_key": 6, "d_value": 5, "scale": 0.4}
+    source = {"gaussian": {"width": 24, "mean": 0.0, "variance": 1.0, "correlation": 0.3}}
+    node = {"name": "mixer", "op": {"recurrence": {**sizes, **parts, **kind}}}
+    stream = {"name": "main", "seq_len": 8, "source": source, "body": [node]}
+    return {"name": "recurrence", "streams": [stream], "gradient": {"stream": 0, "correlation": 0.2}}
+
+
+STRENGTH = {"sigmoid": {"factor": 2.0, "strength": [linear("strength", 4)]}}
+SLOW = {"log_uniform": {"low": 0.001, "high": 0.1}}
+# The mixers of lightning attention, Mamba-2, gated DeltaNet, Kimi delta attention, and a rate per channel as in Mamba-1.
+RECURRENCES: dict[str, dict[str, Any]] = {
+    "fixed decay": {"decay": {"fixed": {"rates": [0.0, 0.1, 0.5, 1.0]}}, "write": "one"},
+    "steps that write": {
+        "decay": {"stepped": {"step": [linear("step", 4)], "bias": SLOW, "rates": "counted"}}, "write": "step", "skip": 1.0,
+    },
+    "delta rule": {
+        "decay": {"stepped": {
+            "step": [linear("step", 4)], "bias": {"value": -1.0}, "rates": {"uniform": {"low": 0.5, "high": 4.0}},
+        }},
+        "write": STRENGTH, "delta": True,
+    },
+    "steps per channel": {
+        "decay": {"stepped": {
+            "step": [linear("step", 24)], "step_per_channel": True, "bias": SLOW, "rates": {"uniform": {"low": 1.0, "high": 16.0}},
+        }},
+        "write": STRENGTH,
+    },
+    "rates per channel": {
+        "decay": {"stepped": {"step": [linear("step", 4)], "bias": SLOW, "rates": "counted", "rate_per_channel": True}},
+        "write": "step", "skip": 0.5,
+    },
+}
+
+
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_recurrences_are_those_of_the_engine(name: str, tmp_path: Any) -> None:
+    """Forty networks of each kind, α as in `stacks`."""
+    path = tmp_path / "stack.json"
+    path.write_text(json.dumps(recurrent(**RECURRENCES[name])))
+    assert differences(path, 40) == []
+
+
+def test_the_delta_rule_is_that_of_transformers() -> None:
+    """The recurrent form of Qwen3-Next, whose queries are divided by √`d_key` there."""
+    from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
+
+    network = sigprop.torch.build(recurrent(**RECURRENCES["delta rule"]), generator=generator())
+    [x] = network.sample(3, generator())
+    tensors = network.tensors()
+    query, key, value, step, strength = (
+        torch.nn.functional.linear(x, tensors[f"{name}.weight"]) for name in ("query", "key", "value", "step", "strength")
+    )
+    steps = torch.nn.functional.softplus(step + tensors["mixer.step_bias"])
+    query, key, value = 0.4 * 6**0.5 * query.view(3, 8, 2, 6), key.view(3, 8, 2, 6), value.view(3, 8, 4, 5)
+    decay = -tensors["mixer.log_rate"].exp() * steps
+    expected, _ = torch_recurrent_gated_delta_rule(query, key, value, decay, 2.0 * strength.sigmoid())
+    assert torch.allclose(network(x), expected.flatten(-2), atol=1e-5)
+
+
 def test_networks_are_those_of_transformers() -> None:
     """Networks with the same parameters have the same outputs."""
     config = transformers.LlamaConfig(**SIZES, num_key_value_heads=2)

@@ -66,7 +66,9 @@ fn trained(parameter: &Parameter) -> Trained {
     let std = match values {
         Values::Drawn(init) => init.std(),
         Values::Gains(norm) => norm.gain.abs(),
-        Values::Scale(scale) => scale.abs(),
+        Values::Scale(value) | Values::Skip(value) => value.abs(),
+        // They are no maps, so that a scheme has no factor that depends on their size.
+        Values::LogRates(_) | Values::StepBiases(_) => 1.0,
     };
     Trained { growth, place, fans, std }
 }

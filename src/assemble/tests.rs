@@ -43,6 +43,7 @@ fn paths(nodes: &[Node]) -> Vec<String> {
             Op::Product(product) => product.factors.iter().flat_map(|factor| paths(factor)).collect(),
             Op::Concat(concat) => concat.parts.iter().flat_map(|part| paths(&part.body)).collect(),
             Op::Mixture(mixture) => paths(&mixture.expert),
+            Op::Recurrence(recurrence) => recurrence.parts().flat_map(|part| paths(part)).collect(),
             Op::Attention(attention) => {
                 [&attention.query, &attention.key, &attention.value].into_iter().flat_map(|body| paths(body)).collect()
             }

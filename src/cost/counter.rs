@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
-    Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, PositionBias, Site, Source, Stack,
-    Stream, Tensor, forward,
+    Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, PositionBias, Recurrence, Site,
+    Source, Stack, Stream, Tensor, forward,
 };
 
 /// Bytes of an entry that is kept for the backward pass.
@@ -141,6 +141,24 @@ impl<'s> Counter<'s> {
         Array::new(queries, attention.n_heads * attention.d_value)
     }
 
+    /// A position updates and reads the states of all heads. Only the outputs of the chains are kept, because states can
+    /// be computed again.
+    fn recurrence(&mut self, at: &Site, recurrence: &'s Recurrence, parts: &[Array]) -> Array {
+        for part in parts {
+            self.keep(at, part);
+        }
+        let Recurrence { n_heads, d_key, d_value, .. } = *recurrence;
+        for (name, [rows, columns]) in recurrence.parameters() {
+            let entries = (rows * columns) as u64;
+            self.note(at, Cow::Owned(format!("{}.{name}", at.path())), entries);
+            self.add(at, entries);
+        }
+        let seq_len = parts.first().map_or(0, |query| query.seq_len);
+        let passes = if recurrence.delta { 8.0 } else { 5.0 };
+        self.count(at).flops += passes * (seq_len * n_heads) as f64 * (d_key * d_value) as f64;
+        Array::new(seq_len, n_heads * d_value)
+    }
+
     /// All experts add parameters, but a token passes only the router and `top_k` experts.
     fn mixture(&mut self, at: &Site, mixture: &'s Mixture, input: &Array) -> Array {
         let Count { parameters, flops, bytes } = std::mem::take(&mut self.expert);
@@ -258,6 +276,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
                 Array::new(input.seq_len, widths.sum())
             }
             Fan::Attention(attention) => self.attention(at, attention, &parts),
+            Fan::Recurrence(recurrence) => self.recurrence(at, recurrence, &parts),
             Fan::Mixture(mixture) => self.mixture(at, mixture, &input),
         };
         Ok((output, ()))

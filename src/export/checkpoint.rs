@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use sigprop_stack::Tensor;
+use sigprop_stack::{Init, Rates, StepBias, Tensor};
 
 use crate::huggingface::{Held, Part, Start};
 
@@ -97,12 +97,30 @@ fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Resu
 fn drawn(part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
     match part.start {
         Start::Constant(value) => vec![value as f32; columns],
+        Start::LogRates(Rates::Counted) if columns > 1 => (1..=columns).map(|rate| (rate as f32).ln()).collect(),
+        Start::LogRates(Rates::Counted) => vec![((row + 1) as f32).ln()],
+        Start::LogRates(Rates::Uniform { low, high }) => {
+            between([low, high], part, row, columns, draw).into_iter().map(f32::ln).collect()
+        }
+        Start::StepBiases(StepBias::Value(value)) => vec![value as f32; columns],
+        Start::StepBiases(StepBias::LogUniform { low, high }) => {
+            let logarithms = between([low.ln(), high.ln()], part, row, columns, draw);
+            logarithms.into_iter().map(|ln| ln.exp().exp_m1().ln()).collect()
+        }
         Start::Drawn(init) => {
             let mut entries = vec![0.0; columns];
             draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, row, &mut entries);
             entries
         }
     }
+}
+
+/// Returns uniform samples between two bounds.
+fn between([low, high]: [f64; 2], part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
+    let mut entries = vec![0.0; columns];
+    let init = Init::Uniform { bound: 1.0 };
+    draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, row, &mut entries);
+    entries.into_iter().map(|entry| (0.5 * (low + high)) as f32 + (0.5 * (high - low)) as f32 * entry).collect()
 }
 
 fn write_entries(entries: &[f32], out: &mut dyn Write) -> io::Result<()> {

@@ -12,6 +12,7 @@ parametrised (torch.nn.utils.parametrize), so that every forward pass does. Need
 
 import functools
 import json
+import math
 import re
 import sys
 
@@ -71,6 +72,14 @@ def _draw(tensor, part, generator):
     elif kind == "truncated_normal":
         low, high = part["bounds"]
         torch.nn.init.trunc_normal_(tensor, 0.0, part["untruncated_std"], low, high, generator=generator)
+    elif kind == "log_count":
+        counts = torch.arange(1, tensor.shape[-1] + 1, dtype=tensor.dtype, device=tensor.device)
+        tensor.copy_(counts.log().expand_as(tensor))
+    elif kind == "log_uniform":
+        tensor.uniform_(*part["bounds"], generator=generator).log_()
+    elif kind == "inverse_softplus":
+        low, high = part["bounds"]
+        tensor.uniform_(math.log(low), math.log(high), generator=generator).exp_().expm1_().log_()
     else:
         raise ValueError(f"unknown distribution {kind!r}")
 

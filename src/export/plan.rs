@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
-use sigprop_stack::{Init, LearningRates, Named, Stack};
+use sigprop_stack::{Init, LearningRates, Named, Rates, Stack, StepBias};
 
 use crate::huggingface::{Held, Part, Start};
 use crate::report::SCHEMA_VERSION;
@@ -51,10 +51,31 @@ struct PlannedPart {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "distribution", rename_all = "snake_case")]
 enum Distribution {
-    Constant { value: f64 },
-    Normal { std: f64 },
-    Uniform { std: f64, bounds: [f64; 2] },
-    TruncatedNormal { std: f64, untruncated_std: f64, bounds: [f64; 2] },
+    Constant {
+        value: f64,
+    },
+    Normal {
+        std: f64,
+    },
+    Uniform {
+        std: f64,
+        bounds: [f64; 2],
+    },
+    TruncatedNormal {
+        std: f64,
+        untruncated_std: f64,
+        bounds: [f64; 2],
+    },
+    /// The logarithms of 1, 2, … along the last axis that has more than one entry.
+    LogCount,
+    /// The logarithm of a uniform variable.
+    LogUniform {
+        bounds: [f64; 2],
+    },
+    /// b for which softplus(b) is log-uniform.
+    InverseSoftplus {
+        bounds: [f64; 2],
+    },
 }
 
 /// The scales of a residual connection x ↦ `skip`·x + Σ `branches`·f(x).
@@ -124,6 +145,12 @@ impl Distribution {
     fn of(start: Start) -> Self {
         let init = match start {
             Start::Constant(value) => return Self::Constant { value },
+            Start::LogRates(Rates::Counted) => return Self::LogCount,
+            Start::LogRates(Rates::Uniform { low, high }) => return Self::LogUniform { bounds: [low, high] },
+            Start::StepBiases(StepBias::Value(value)) => return Self::Constant { value },
+            Start::StepBiases(StepBias::LogUniform { low, high }) => {
+                return Self::InverseSoftplus { bounds: [low, high] };
+            }
             Start::Drawn(init) => init,
         };
         match init {

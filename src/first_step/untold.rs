@@ -121,6 +121,13 @@ impl<'s> Search<'s> {
                 self.through(&attention.key, read, true);
                 self.through(&attention.value, read, makes_keys)
             }
+            // Outputs are products of queries, keys and values.
+            Op::Recurrence(recurrence) => {
+                recurrence.parts().for_each(|part| {
+                    self.through(part, x, makes_keys);
+                });
+                Features { is_heavy: true, ..x }
+            }
         }
     }
 }

@@ -112,7 +112,9 @@ impl Levels<'_> {
                     (end.cosine, end.norms)
                 }
                 Op::Sum(sum) => self.summed(sum, &path, x, ln_second),
-                Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Mixture(_) => (0.0, x.norms),
+                Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Recurrence(_) | Op::Mixture(_) => {
+                    (0.0, x.norms)
+                }
             };
             Carried { cosine, ln_second, norms }
         })

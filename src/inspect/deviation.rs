@@ -9,6 +9,8 @@
 //! z = (s − σ)/(σ √((κ − 1)/4n))       z of the mean = mean √n/σ
 //! ```
 
+use sigprop_stack::{Rates, StepBias};
+
 use super::spread::Spread;
 use crate::huggingface::Start;
 
@@ -41,6 +43,8 @@ impl Deviation {
         let n = spread.count as f64;
         let drawn = match start {
             Start::Constant(value) => return Some(Self::of_constant(spread, start, value)),
+            Start::LogRates(rates) => return Some(Self::of_range(spread, start, range_of_rates(rates, spread))),
+            Start::StepBiases(bias) => return Some(Self::of_range(spread, start, range_of_biases(bias))),
             Start::Drawn(init) => init,
         };
         let Some(kurtosis) = drawn.kurtosis() else { return Some(Self::of_constant(spread, start, 0.0)) };
@@ -63,19 +67,43 @@ impl Deviation {
         Self { start, ratio, z: None, deviates }
     }
 
+    /// Compares a tensor with the range of its initialisation.
+    fn of_range(spread: &Spread, start: Start, [low, high]: [f64; 2]) -> Self {
+        let half = 0.5 * (high - low);
+        let allowed = half + VISIBLE * low.abs().max(high.abs());
+        let deviates = spread.reach(low + half).is_some_and(|distance| distance > allowed);
+        Self { start, ratio: None, z: None, deviates }
+    }
+
     /// Returns the relative deviation of the standard deviation, or the deviation of the mean in standard deviations,
     /// whichever is larger. For constants it is the relative deviation of the mean; it is infinite if the scheme has
     /// zeros and the tensor has not.
     pub fn share(&self, spread: &Spread) -> f64 {
         let mean = match self.start {
             Start::Drawn(init) if init.std() > 0.0 => spread.mean / init.std(),
-            Start::Drawn(_) | Start::Constant(_) => 0.0,
+            Start::Drawn(_) | Start::Constant(_) | Start::LogRates(_) | Start::StepBiases(_) => 0.0,
         };
         match self.ratio {
             Some(ratio) => (ratio - 1.0).abs().max(mean.abs()),
             None if self.deviates => f64::INFINITY,
             None => 0.0,
         }
+    }
+}
+
+/// Returns the range of the logarithms of rates.
+fn range_of_rates(rates: Rates, spread: &Spread) -> [f64; 2] {
+    match rates {
+        Rates::Counted => [0.0, (spread.count as f64).ln()],
+        Rates::Uniform { low, high } => [low.max(f64::MIN_POSITIVE).ln(), high.ln()],
+    }
+}
+
+/// Returns the range of the biases of steps.
+fn range_of_biases(bias: StepBias) -> [f64; 2] {
+    match bias {
+        StepBias::Value(value) => [value, value],
+        StepBias::LogUniform { low, high } => [low, high].map(|step| step.exp_m1().ln()),
     }
 }
 

@@ -150,6 +150,9 @@ fn deviating(group: &Group, scheme: &str) -> Option<Finding> {
                 if has_visible_mean(group) { format!(", mean {}", short(group.spread.mean)) } else { String::new() };
             format!("std {std}{mean}, scheme {scheme} says {said}{numbers}")
         }
+        Start::LogRates(_) | Start::StepBiases(_) => {
+            format!("mean {}, std {std}, outside the range that the model starts with", short(group.spread.mean))
+        }
         Start::Constant(value) => {
             let mean = short(group.spread.mean);
             format!("mean {mean}, std {std}, the model starts with {}", short(value))

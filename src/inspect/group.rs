@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
     pub fn scheme_stds(&self) -> Option<(f64, f64)> {
         let stds = self.readings.iter().filter_map(|(_, deviation)| match deviation.as_ref()?.start {
             Start::Drawn(init) => Some(init.std()),
-            Start::Constant(_) => None,
+            Start::Constant(_) | Start::LogRates(_) | Start::StepBiases(_) => None,
         });
         stds.fold(None, |range, std| {
             Some(range.map_or((std, std), |(low, high): (f64, f64)| (low.min(std), high.max(std))))

@@ -185,7 +185,7 @@ fn block(reading: &Reading) -> Option<(&str, usize)> {
 fn is_matrix(reading: &Reading) -> bool {
     let is_sampled = match reading.part.as_ref().map(|part| part.start) {
         Some(Start::Drawn(init)) => init.std() > 0.0,
-        Some(Start::Constant(_)) | None => false,
+        Some(Start::Constant(_) | Start::LogRates(_) | Start::StepBiases(_)) | None => false,
     };
     is_sampled && reading.shape.iter().all(|&axis| axis > 1) && reading.spread.count > 0
 }

@@ -80,7 +80,7 @@ impl Reading {
     pub fn tails(&self) -> Option<Tails> {
         match self.part.as_ref()?.start {
             Start::Drawn(init) => Tails::of(self.judged(), init),
-            Start::Constant(_) => None,
+            Start::Constant(_) | Start::LogRates(_) | Start::StepBiases(_) => None,
         }
     }
 

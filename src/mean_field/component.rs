@@ -17,6 +17,8 @@ pub(crate) enum Parameter<'a> {
     Bias(&'a Tensor),
     /// The gains of a norm.
     Gain,
+    /// The skip of a recurrence.
+    Skip,
 }
 
 /// A component with one input.

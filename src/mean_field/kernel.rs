@@ -68,6 +68,12 @@ impl Kernel {
         Self { ln_unit: self.ln_unit + gain.ln(), ..self.clone() }.balanced()
     }
 
+    /// Returns this kernel, or a covariance, times a number that may be negative.
+    pub(crate) fn multiplied(&self, factor: f64) -> Self {
+        let times = |of: &Few<f64>| of.iter().map(|&number| number * factor).collect();
+        self.with(self.ln_unit, times(&self.own), times(&self.pairs))
+    }
+
     /// Returns the sum of kernels of uncorrelated signals, each times its factor.
     pub(crate) fn sum<'k>(parts: impl Iterator<Item = (f64, &'k Self)> + Clone) -> Self {
         let ln = |(factor, part): (f64, &Self)| factor.ln() + part.ln_unit;

@@ -32,6 +32,7 @@ mod norm;
 pub(crate) mod positions;
 mod prepend;
 mod product;
+pub(crate) mod recurrence;
 mod rotary;
 pub(crate) mod rotation;
 pub(crate) mod rule;

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 
 use sigprop_stack::{
     Attention, BlockName, Branch, Component, Fan, GradientSeed, Head, Interpreter, Mixture, Node, Op, PositionBias,
-    Site, Source, Stack, Stream, Tensor, WeightRow, run,
+    Recurrence, Site, Source, Stack, Stream, Tensor, WeightRow, run,
 };
 
 use crate::mean_field::dual::function::value_and_derivative;
@@ -150,6 +150,28 @@ impl<'o> Pass<'o> {
         }
         vec![key && value, query && value, true]
     }
+
+    fn skip(at: &Site) -> String {
+        format!("{}.skip", at.path())
+    }
+
+    fn passes_skip(&self, at: &Site, recurrence: &Recurrence) -> bool {
+        recurrence.skip.is_some_and(|skip| self.is_open(&Self::skip(at), skip))
+    }
+
+    fn split_recurrence(&mut self, at: &Site, recurrence: &Recurrence, parts: &[bool]) -> Vec<bool> {
+        let [query, key, value] = [parts[0], parts[1], parts[2]];
+        if let (Some(skip), true) = (recurrence.skip, value) {
+            self.reach(&Self::skip(at), skip);
+        }
+        let state = query && key && value;
+        for (name, _) in recurrence.parameters().filter(|(name, _)| state && *name != "skip") {
+            self.reach(&format!("{}.{name}", at.path()), 1.0);
+        }
+        let values = query && key || self.passes_skip(at, recurrence);
+        let scores = parts[3..].iter().map(|_| state);
+        [key && value, query && value, values].into_iter().chain(scores).collect()
+    }
 }
 
 impl Interpreter<'_> for Pass<'_> {
@@ -243,6 +265,7 @@ impl Interpreter<'_> for Pass<'_> {
             Fan::Product(_) => parts.iter().all(|part| *part),
             Fan::Concat(_) => parts.iter().any(|part| *part),
             Fan::Attention(_) => parts[2],
+            Fan::Recurrence(recurrence) => parts[2] && (self.passes_skip(at, recurrence) || parts[0] && parts[1]),
             Fan::Mixture(mixture) => parts[0] && mixture.scale != 0.0,
         };
         Ok((y, Kept::Parts(x, parts)))
@@ -267,6 +290,7 @@ impl Interpreter<'_> for Pass<'_> {
             }
             Fan::Concat(_) => vec![true; parts.len()],
             Fan::Attention(attention) => self.split_attention(attention, parts),
+            Fan::Recurrence(recurrence) => self.split_recurrence(at, recurrence, parts),
             Fan::Mixture(mixture) => {
                 if *x && parts[0] && !is_certain(mixture) {
                     self.reach_tensor(&mixture.router);

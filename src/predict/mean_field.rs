@@ -25,6 +25,7 @@ use crate::mean_field::positions::{
     Chart, Grading, Positions,
     layout::{Layout, hides_nothing},
 };
+use crate::mean_field::recurrence::Recurred;
 use crate::mean_field::rule::Rule;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
@@ -64,6 +65,9 @@ pub(crate) struct MeanFieldPass {
     pub(super) masks: Masks,
     /// True if the effects of first optimiser steps are predicted.
     pub(super) steps: bool,
+    /// The variance of the cosine of two tokens between networks, at the input of the recurrence that is next; 0 at
+    /// infinite width.
+    pub(super) cosine_variance: f64,
     /// Corrections of finite width for the parameters that are written next.
     pub(super) added: Added,
     pub(super) rows: Rows,
@@ -89,6 +93,7 @@ pub(crate) enum Kept {
     Steps(Vec<Kept>),
     Fan(Arc<Signal>, Vec<Arc<Signal>>),
     Attention(Arc<Attended>),
+    Recurrence(Arc<Recurred>),
     /// A mixture: its routing; the signals at its input and at the output of its representative expert; and the
     /// gradient from the router, which is `None` before the backward pass.
     Mixture(Arc<Routing>, [Arc<Signal>; 2], Option<Box<Gradient>>),
@@ -115,6 +120,7 @@ impl MeanFieldPass {
             experts: 1.0,
             masks: Masks::told_on(1),
             steps: false,
+            cosine_variance: 0.0,
             added: Added::default(),
             rows: Rows::default(),
         }
@@ -316,6 +322,7 @@ impl MeanFieldPass {
                     (name.clone(), init.variance())
                 }
                 Parameter::Gain => (at.gain(), 0.0),
+                Parameter::Skip => (format!("{}.skip", at.path()), 0.0),
             };
             let added = if matches!(parameter, Parameter::Bias(_)) { self.added.biases } else { self.added.weights };
             let ln_second_moment =
@@ -403,9 +410,9 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
-/// Returns the chart of the positions of `x`, which has one because it is rotated.
+/// Returns the chart of the positions of `x`, which has one because positions differ.
 fn chart(x: &Signal) -> &Arc<Chart> {
-    x.kernel.positions.chart.as_ref().expect("rotations take a chart")
+    x.kernel.positions.chart.as_ref().expect("positions differ in rotations and recurrences")
 }
 
 /// Returns the largest |E x|/√(E x²) of all positions.
@@ -505,7 +512,7 @@ impl Interpreter<'_> for MeanFieldPass {
                 let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
                 steps.iter().zip(kept).rev().try_fold(gradient, backward)
             }
-            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_) | Kept::Mixture(..)) => {
+            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_) | Kept::Recurrence(_) | Kept::Mixture(..)) => {
                 unreachable!("apply keeps what fits the component")
             }
         }
@@ -526,6 +533,11 @@ impl Interpreter<'_> for MeanFieldPass {
             Fan::Attention(attention) => {
                 let attended = self.attend(at, attention, parts)?;
                 return Ok((attended.output(), Kept::Attention(Arc::new(attended))));
+            }
+            Fan::Recurrence(recurrence) => {
+                let recurred =
+                    Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts, self.cosine_variance);
+                return Ok((recurred.output(), Kept::Recurrence(Arc::new(recurred))));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),
             Fan::Product(product) => product.merge(&x, &parts),
@@ -559,6 +571,12 @@ impl Interpreter<'_> for MeanFieldPass {
                     self.rows.gradient(&at.sibling("softmax"), pooled);
                 }
                 attended.split(attention, &gradient)
+            }
+            (Fan::Recurrence(recurrence), Kept::Recurrence(recurred)) => {
+                if recurrence.skip.is_some() {
+                    self.write_weights(at, [(Parameter::Skip, recurred.ln_skip_gradient(recurrence, &gradient))]);
+                }
+                recurred.split(recurrence, &gradient)
             }
             (Fan::Mixture(mixture), Kept::Mixture(routing, [x, expert], back)) => {
                 let [scores, experts] = mixture::split(mixture, routing, [x, expert], &gradient);

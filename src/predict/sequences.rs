@@ -65,6 +65,7 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
         },
         Op::Chain(_) | Op::Sum(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => true,
         Op::Attention(attention) => sees_all(&attention.mask) && attention.bias.is_none(),
+        Op::Recurrence(_) => false,
     };
     itself && node.op.bodies().flatten().all(|node| alike(node, sees_all))
 }

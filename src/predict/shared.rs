@@ -63,7 +63,7 @@ fn has_rule(node: &Node) -> bool {
         Op::Apply(Component::Linear(linear)) => linear.standardised.is_none(),
         Op::Apply(Component::Norm(norm)) => norm.steps().is_none() && BatchNorm::of(norm).is_none(),
         Op::Sum(sum) => sum.branches.iter().all(|branch| branch.drop_rate == 0.0),
-        Op::Mixture(_) | Op::Concat(_) => false,
+        Op::Mixture(_) | Op::Concat(_) | Op::Recurrence(_) => false,
         Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Attention(_) => true,
     };
     itself && node.op.bodies().flatten().all(has_rule)
@@ -463,7 +463,9 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
                 let parts = indices.try_into().expect("attention has the parts query, key, value");
                 (Vec::new(), Origin::Attention { attention, parts, attended: Arc::clone(attended) })
             }
-            (Fan::Attention(_) | Fan::Concat(_) | Fan::Mixture(_), _) => unreachable!("such stacks are not followed"),
+            (Fan::Attention(_) | Fan::Concat(_) | Fan::Recurrence(_) | Fan::Mixture(_), _) => {
+                unreachable!("such stacks are not followed")
+            }
         };
         let y = self.signal(value, terms, origin);
         let kept = Indexed { index: y.index, value: kept };

@@ -14,6 +14,7 @@ use crate::mean_field::positions::{
     Chart, Positions,
     layout::{ChartShape, Layout},
 };
+use crate::mean_field::recurrence::Ladder;
 use crate::mean_field::rotation::Turn;
 
 /// The tables of one prediction, or those that all predictions share.
@@ -24,6 +25,7 @@ pub(super) struct Tables {
     positions: Cache<Layout, Positions>,
     turns: Cache<(Rotary, Same<Chart>), Turn>,
     convolutions: Cache<(Convolution, Same<Positions>), convolution::Rule>,
+    ladders: Cache<Same<Chart>, Ladder>,
     sums: Cache<View, Sums>,
     rotated: Cache<(View, Same<Turn>), RotatedSums>,
 }
@@ -85,6 +87,11 @@ impl Tables {
         let key = (convolution.clone(), Same(Arc::clone(inputs)));
         let tables = inputs.chart.as_ref().map_or(&*SHARED, |chart| self.of(chart));
         tables.convolutions.get(&key, || convolution::Rule::new(convolution, inputs))
+    }
+
+    /// Returns the sums with geometric decays on a chart.
+    pub(super) fn ladder(&self, chart: &Arc<Chart>) -> Arc<Ladder> {
+        self.of(chart).ladders.get(&Same(Arc::clone(chart)), || Ladder::new(chart))
     }
 
     /// Returns the sums of a mask on a chart, with weights that fall like e^(−slope · distance).

@@ -62,7 +62,13 @@ fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {
             Op::Apply(Component::Linear(linear)) => Some(&linear.weight),
             Op::Apply(Component::Convolution(convolution)) => Some(&convolution.weight),
             Op::Mixture(mixture) => Some(&mixture.router),
-            Op::Apply(_) | Op::Chain(_) | Op::Sum(_) | Op::Product(_) | Op::Concat(_) | Op::Attention(_) => None,
+            Op::Apply(_)
+            | Op::Chain(_)
+            | Op::Sum(_)
+            | Op::Product(_)
+            | Op::Concat(_)
+            | Op::Attention(_)
+            | Op::Recurrence(_) => None,
         };
         if let Some(weight) = weight {
             *uses.entry(&weight.name).or_default() += 1;
@@ -101,7 +107,7 @@ fn has_norms(body: &[Node]) -> bool {
     let in_sum = |node: &Node| match &node.op {
         Op::Sum(sum) => sum.branches.iter().any(|branch| has_norm(&branch.body)),
         Op::Chain(body) => has_norms(body),
-        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Mixture(_) => false,
+        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Recurrence(_) | Op::Mixture(_) => false,
     };
     body.iter().any(in_sum)
 }

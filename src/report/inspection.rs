@@ -231,9 +231,12 @@ impl<'a> Row<'a> {
     fn of(reading: &'a Reading) -> Self {
         let Reading { tensor, dtype, shape: [rows, columns], part, spread, .. } = reading;
         let deviation = part.as_ref().and_then(|part| Deviation::of(spread, part.start));
-        let start = part.as_ref().map(|part| match part.start {
-            Start::Drawn(init) => (0.0, init.std()),
-            Start::Constant(value) => (value, 0.0),
+        let start = part.as_ref().and_then(|part| {
+            Some(match part.start {
+                Start::Drawn(init) => (0.0, init.std()),
+                Start::Constant(value) => (value, 0.0),
+                Start::LogRates(_) | Start::StepBiases(_) => return None,
+            })
         });
         Self {
             tensor,

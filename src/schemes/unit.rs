@@ -113,6 +113,9 @@ impl Solution<'_> {
                     self.through(&mut attention.key, &mut memory.clone())?;
                     self.through(&mut attention.value, &mut memory.clone())?;
                 }
+                Op::Recurrence(recurrence) => {
+                    recurrence.parts_mut().try_for_each(|part| self.through(part, &mut pass.clone()))?;
+                }
                 Op::Mixture(mixture) => {
                     // With a variance of 1/fan_in, scores have the second moment of the input.
                     self.solve(&mut mixture.router, pass.second_moment())?;

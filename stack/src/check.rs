@@ -1,5 +1,7 @@
 //! The check that a stack must pass before any traversal: widths fit and numbers are in range.
 
+mod recurrence;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -422,6 +424,10 @@ impl<'s> Interpreter<'s> for Widths<'s> {
             Fan::Attention(attention) => {
                 self.is_batch = false;
                 self.attention(at, attention, &parts)?
+            }
+            Fan::Recurrence(recurrence) => {
+                self.is_batch = false;
+                self.recurrence(at, recurrence, &parts)?
             }
             Fan::Mixture(mixture) => {
                 size(site, "n_experts", mixture.n_experts)?;

@@ -21,9 +21,9 @@ mod traverse;
 
 pub use check::{check, parameters};
 pub use components::{
-    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm,
-    Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rotary,
-    Scale, ScaleParameter, Source, Sum, Weighting,
+    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Dropout, Embedding,
+    EmbeddingTerm, Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Norm, NormKind, PositionBias, PowerLaw, Prepend,
+    Product, Rates, Recurrence, Rotary, Scale, ScaleParameter, Source, StepBias, Stepped, Sum, Weighting, Write,
 };
 pub use error::StackError;
 pub use head::Head;

@@ -1,13 +1,16 @@
 //! The parameters of a stack: the arrays that a checkpoint of it holds.
 
 use crate::{
-    Attention, Component, EmbeddingTerm, Init, LearningRates, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor,
+    Attention, Component, EmbeddingTerm, Init, LearningRates, Node, Norm, Op, PositionBias, Rates, Source, Stack,
+    StepBias, Sum, Tensor,
 };
 
 /// A trainable array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Name of the tensor; the gains of a norm are called `<site>.gain`, the factor on a branch `<site>.scale`.
+    /// Name of the tensor. Parameters without a tensor in the stack are called after their site: the gains of a norm
+    /// `<site>.gain`, the factor on a branch `<site>.scale`, parameters of a recurrence `<site>.log_rate`,
+    /// `<site>.step_bias` and `<site>.skip`.
     pub name: String,
     /// Rows and columns.
     pub shape: [usize; 2],
@@ -28,6 +31,12 @@ pub enum Values {
     Gains(Norm),
     /// The factor on the branch of a residual connection; models with LayerScale hold one per feature.
     Scale(f64),
+    /// Logarithms of the rates of a recurrence.
+    LogRates(Rates),
+    /// Biases of the steps of a recurrence.
+    StepBiases(StepBias),
+    /// The skip of a recurrence, the same for every head.
+    Skip(f64),
 }
 
 /// A part of a stack whose numbers [`Stack::change`] may change.
@@ -86,6 +95,7 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
                 }
                 change(Named::Attention(attention));
             }
+            Op::Recurrence(recurrence) => recurrence.parts_mut().for_each(|body| walk(body)),
             Op::Mixture(mixture) => {
                 walk(&mut mixture.expert);
                 change(Named::Tensor(&mut mixture.router));

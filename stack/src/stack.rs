@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Component, Concat, Head, LearningRates, MapRole, Mixture, Product, Source, Sum};
+use crate::{Attention, Component, Concat, Head, LearningRates, MapRole, Mixture, Product, Recurrence, Source, Sum};
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
 /// input of a prediction or a measurement.
@@ -142,6 +142,8 @@ pub enum Op {
     Attention(Attention),
     /// A mixture of experts, in which each token goes to a few of many.
     Mixture(Mixture),
+    /// A recurrence over positions, such as a state-space model or linear attention.
+    Recurrence(Recurrence),
 }
 
 impl Op {
@@ -159,6 +161,7 @@ impl Op {
             Self::Concat(concat) => concat.parts.get(index).map(|part| &part.body),
             Self::Attention(Attention { query, key, value, .. }) => [query, key, value].get(index).copied(),
             Self::Mixture(mixture) => [&mixture.expert].get(index).copied(),
+            Self::Recurrence(recurrence) => recurrence.parts().nth(index),
         }
     }
 }

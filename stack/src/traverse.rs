@@ -6,7 +6,9 @@
 
 use std::ptr;
 
-use crate::{Attention, Component, Concat, GradientSeed, Mixture, Node, Op, Product, Site, Stack, Stream, Sum};
+use crate::{
+    Attention, Component, Concat, GradientSeed, Mixture, Node, Op, Product, Recurrence, Site, Stack, Stream, Sum,
+};
 
 /// An operation with several chains on a common input.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,8 @@ pub enum Fan<'s> {
     Attention(&'s Attention),
     /// Mixture of experts; its parts are as many copies of the expert as the interpreter wants.
     Mixture(&'s Mixture),
+    /// Recurrence; its parts are query, key, value and, where they exist, step and strength.
+    Recurrence(&'s Recurrence),
 }
 
 /// A chain of a fan.
@@ -251,6 +255,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             Op::Concat(concat) => self.fan(Fan::Concat(concat), input),
             Op::Attention(attention) => self.fan(Fan::Attention(attention), input),
             Op::Mixture(mixture) => self.fan(Fan::Mixture(mixture), input),
+            Op::Recurrence(recurrence) => self.fan(Fan::Recurrence(recurrence), input),
         }
     }
 
@@ -282,6 +287,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             Op::Concat(concat) => self.fan_backward(Fan::Concat(concat), gradient),
             Op::Attention(attention) => self.fan_backward(Fan::Attention(attention), gradient),
             Op::Mixture(mixture) => self.fan_backward(Fan::Mixture(mixture), gradient),
+            Op::Recurrence(recurrence) => self.fan_backward(Fan::Recurrence(recurrence), gradient),
         }
     }
 
@@ -354,6 +360,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             Fan::Concat(concat) => concat.parts.len(),
             Fan::Attention(_) => 3,
             Fan::Mixture(mixture) => self.interpreter.experts(mixture),
+            Fan::Recurrence(recurrence) => recurrence.parts().count(),
         }
     }
 }
@@ -369,6 +376,7 @@ impl<'s> Part<'s> {
                 Part { memory: memory.filter(|_| index > 0), ..part([query, key, value][index]) }
             }
             Fan::Mixture(mixture) => Part { expert: Some(index), ..part(&mixture.expert) },
+            Fan::Recurrence(recurrence) => part(recurrence.parts().nth(index).expect("as many as are counted")),
         }
     }
 }

@@ -72,6 +72,15 @@ fn widen(body: &mut [Node], factor: usize) {
                     widen(body, factor);
                 }
             }
+            Op::Recurrence(recurrence) => {
+                recurrence.n_heads *= MORE_HEADS;
+                recurrence.n_key_heads *= MORE_HEADS;
+                let wider = factor / MORE_HEADS;
+                recurrence.d_key *= wider;
+                recurrence.d_value *= wider;
+                recurrence.scale /= (wider as f64).sqrt();
+                recurrence.parts_mut().for_each(|body| widen(body, factor));
+            }
             Op::Mixture(mixture) => {
                 narrower(&mut mixture.router);
                 widen(&mut mixture.expert, factor);

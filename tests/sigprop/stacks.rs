@@ -323,7 +323,7 @@ fn widen(node: &mut Node) {
         Op::Chain(body) => body.iter_mut().for_each(widen),
         Op::Sum(sum) => sum.branches.iter_mut().flat_map(|branch| &mut branch.body).for_each(widen),
         Op::Attention(attention) => attention.mask = Mask { before: Some(1000), after: None },
-        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => {}
+        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) | Op::Mixture(_) => {}
     }
 }
 

@@ -6,9 +6,10 @@
 use std::sync::atomic::AtomicBool;
 
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm, Fan,
-    Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Node, Norm, NormKind, Op, PositionBias,
-    PowerLaw, Prepend, Product, Rotary, Scale, Site, Source, Stack, Stream, Sum, Tensor, Weighting, check, run,
+    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Dropout, Embedding,
+    EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Node, Norm, NormKind,
+    Op, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, Site, Source, Stack, StepBias,
+    Stepped, Stream, Sum, Tensor, Weighting, Write, check, run,
 };
 
 use crate::{
@@ -426,6 +427,53 @@ fn mixtures_of_experts() {
     }
 }
 
+/// Four heads of values of width 2, two heads of queries and keys of width 3.
+fn recurrence(decay: Decay, write: Write) -> Recurrence {
+    Recurrence {
+        n_heads: 4,
+        n_key_heads: 2,
+        d_key: 3,
+        d_value: 2,
+        scale: 0.8,
+        decay,
+        write,
+        delta: false,
+        skip: None,
+        query: vec![linear("query", WIDTH, 6)],
+        key: vec![linear("key", WIDTH, 6)],
+        value: vec![linear("value", WIDTH, 8)],
+    }
+}
+
+/// A decay with steps, which are per channel of the keys if a head has three of them.
+fn stepped(steps: usize, rates: Rates, rate_per_channel: bool) -> Decay {
+    let step = vec![linear("step", WIDTH, 4 * steps)];
+    let bias = StepBias::LogUniform { low: 0.1, high: 1.0 };
+    Decay::Stepped(Stepped { step, step_per_channel: steps == 3, bias, rates, rate_per_channel })
+}
+
+/// Every decay with every write, with and without erasing; five positions are two segments of states and one more.
+#[test]
+fn recurrences() {
+    let sigmoid = || Write::Sigmoid { factor: 1.7, strength: vec![linear("strength", WIDTH, 4)] };
+    let uniform = Rates::Uniform { low: 0.2, high: 2.0 };
+    for (what, decay, write, skip) in [
+        ("fixed", Decay::Fixed { rates: vec![0.0, 0.3, 0.7, 1.5] }, Write::One, None),
+        ("fixed, sigmoid", Decay::Fixed { rates: vec![0.0, 0.3, 0.7, 1.5] }, sigmoid(), None),
+        ("steps that write", stepped(1, Rates::Counted, false), Write::Step, Some(0.6)),
+        ("rates per channel", stepped(1, Rates::Counted, true), Write::Step, Some(-1.3)),
+        ("uniform rates", stepped(1, uniform, false), sigmoid(), None),
+        ("steps per channel", stepped(3, uniform, false), sigmoid(), None),
+        ("steps and rates per channel", stepped(3, uniform, true), Write::One, Some(1.0)),
+    ] {
+        for delta in [false, true] {
+            let recurrence = Recurrence { delta, skip, ..recurrence(decay.clone(), write.clone()) };
+            let body = vec![Node::new("mixer", Op::Recurrence(recurrence))];
+            assert_stack_gradient(&format!("{what}, delta: {delta}"), &stack_of(gaussian(WIDTH), 5, body));
+        }
+    }
+}
+
 /// The gradient at the end of a decoder reaches the input of the encoder through two cross-attentions.
 #[test]
 fn a_memory_gathers_gradients() {
@@ -487,13 +535,34 @@ fn weight_gradients() {
         let tanh = |name: &str| Node::apply(name, Component::Activation(Activation::Tanh));
         vec![one("a", "shared", factor), tanh("b"), one("c", "own", 1.0), tanh("d"), one("e", "shared", factor)]
     };
-    assert_weight_gradient("shared", |factor| stack_of(gaussian(1), 3, body(factor)));
+    assert_weight_gradient("shared", drawn("shared"), |factor| stack_of(gaussian(1), 3, body(factor)));
+}
+
+/// A single head has a single D.
+#[test]
+fn skip_gradient() {
+    let skip = 0.6;
+    assert_weight_gradient("mixer.skip", skip, |factor| {
+        let one = |name: &str| vec![linear(name, 1, 1)];
+        let single = Recurrence {
+            n_heads: 1,
+            n_key_heads: 1,
+            d_key: 1,
+            d_value: 1,
+            skip: Some(skip * factor),
+            query: one("query"),
+            key: one("key"),
+            value: one("value"),
+            ..recurrence(Decay::Fixed { rates: vec![0.4] }, Write::One)
+        };
+        stack_of(gaussian(1), 3, vec![Node::new("mixer", Op::Recurrence(single))])
+    });
 }
 
 /// One id, one feature, also used as the weight of a linear map: all tokens add to one entry.
 #[test]
 fn tied_table_gradient() {
-    assert_weight_gradient("table", |factor| {
+    assert_weight_gradient("table", drawn("table"), |factor| {
         let table = || tensor("table", 0.7 * factor);
         let terms = vec![EmbeddingTerm::Token { table: table() }, EmbeddingTerm::SinusoidalPosition { scale: 1.0 }];
         let source = Source::Embedding(Embedding {
@@ -507,8 +576,15 @@ fn tied_table_gradient() {
     });
 }
 
-/// `stack(1 + t)` has all weights of the tensor multiplied by 1 + t, so that dL/dt = w dL/dw.
-fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
+/// The only entry of a tensor whose distribution has a standard deviation of 0.7.
+fn drawn(name: &str) -> f64 {
+    let mut weight = [0.0];
+    Random::new(settings().seed, 0).rows(Purpose::Weight, &tensor(name, 0.7), 1, &mut weight);
+    weight[0]
+}
+
+/// `stack(1 + t)` has the only entry of the parameter, `weight`, multiplied by 1 + t, so that dL/dt = w dL/dw.
+fn assert_weight_gradient(name: &str, weight: f64, stack: impl Fn(f64) -> Stack) {
     let settings = Settings { batch: 1, ..settings() };
     let measured = stack(1.0);
     let plan = Plan::new(&measured, &settings, f64::INFINITY);
@@ -519,8 +595,6 @@ fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
         let stack = stack(1.0 + change);
         Probe::run(&stack, &Plan::new(&stack, &settings, f64::INFINITY), &settings, (0, 0.0), true).loss()
     });
-    let mut weight = [0.0];
-    Random::new(settings.seed, 0).rows(Purpose::Weight, &tensor(name, 0.7), 1, &mut weight);
-    let expected = (slope / weight[0]).powi(2);
+    let expected = (slope / weight).powi(2);
     assert!((got - expected).abs() < TOLERANCE * expected, "{name}: expected {expected}, got {got}");
 }

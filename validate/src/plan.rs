@@ -24,6 +24,7 @@ use crate::{
     components::{
         concat, convolution,
         linear::{self, conditional},
+        recurrence,
     },
 };
 
@@ -412,6 +413,14 @@ impl Interpreter<'_> for Planner<'_> {
                 self.tensor(at, &mixture.router, [mixture.n_experts, x.width]);
                 self.keep(x);
                 (parts[0].width, self.array(Form { width: mixture.n_experts, ..x }))
+            }
+            Fan::Recurrence(recurrence) => {
+                if recurrence.skip.is_some() {
+                    let skip = Tensor { name: recurrence::skip_name(at.path()), init: Init::Zero };
+                    self.tensor(at, &skip, [recurrence.n_heads, 1]);
+                }
+                let temporary = ENTRY * recurrence::temporary_entries(recurrence, x.seq_len) as f64;
+                (recurrence.n_heads * recurrence.d_value, temporary)
             }
         };
         if !matches!(fan, Fan::Sum(_)) {

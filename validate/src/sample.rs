@@ -14,7 +14,7 @@ use crate::{
     array::Array,
     components::{
         activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture, norm,
-        prepend, product, rotary, scale, sum,
+        prepend, product, recurrence, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Changes, Purpose, Random, Streams},
@@ -474,6 +474,10 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 let (mixture, kept) = (mixture.clone(), [&input].into_iter().chain(&parts).cloned().collect());
                 (signal(at, move || mixture::forward(&mixture, &random, &input, &parts)), kept)
             }
+            Fan::Recurrence(recurrence) => {
+                let (recurrence, site, kept) = (recurrence.clone(), at.path().to_owned(), parts.clone());
+                (signal(at, move || recurrence::forward(&recurrence, &random, &site, &parts)), kept)
+            }
         })
     }
 
@@ -517,6 +521,12 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 *kept = vec![backward.input.into()];
                 backward.experts
             }
+            Fan::Recurrence(recurrence) => {
+                let backward = recurrence::backward(recurrence, &random, at.path(), kept, &gradient);
+                let skips = backward.skips.into_iter().map(TensorGradient::Dense);
+                self.weights.add(&recurrence::skip_name(at.path()), at.expert(), skips);
+                backward.parts
+            }
         })
     }
 
@@ -525,7 +535,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
         Ok(match fan {
             // The gradient through the router.
             Fan::Mixture(_) => kept.into_iter().fold(sum, |sum, more| plus(sum, &more)),
-            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) => sum,
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Recurrence(_) => sum,
         })
     }
 

@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use sigprop_stack::{
-    Activation, Attention, Branch, Cell, Component, Dropout, Embedding, EmbeddingTerm, Gaussian, GradientSeed, Ids,
-    Init, Linear, Node, Norm, NormKind, Op, PowerLaw, Product, Quantity, Source, Stack, Stream, Sum, Tensor,
+    Activation, Attention, Branch, Cell, Component, Decay, Dropout, Embedding, EmbeddingTerm, Gaussian, GradientSeed,
+    Ids, Init, Linear, Node, Norm, NormKind, Op, PowerLaw, Product, Quantity, Rates, Recurrence, Source, Stack,
+    StepBias, Stepped, Stream, Sum, Tensor, Write,
 };
 use sigprop_validate::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_softmax};
 
@@ -108,14 +109,71 @@ fn everything() -> Stack {
     stack(7, Source::Embedding(embedding), body, 0.2)
 }
 
+/// A state-space model with more heads than are added up at a time, in front of a gated delta rule.
+fn recurrences() -> Stack {
+    const WIDTH: usize = 12;
+    let mixer = |name: &str, [n_heads, n_key_heads, d_key, d_value]: [usize; 4]| {
+        let map = |part: &str, width| vec![linear(&format!("{name}.{part}"), WIDTH, width, 0.3)];
+        let stepped = Stepped {
+            step: map("step", n_heads),
+            step_per_channel: false,
+            bias: StepBias::LogUniform { low: 1e-3, high: 0.1 },
+            rates: Rates::Uniform { low: 1.0, high: 16.0 },
+            rate_per_channel: false,
+        };
+        Recurrence {
+            n_heads,
+            n_key_heads,
+            d_key,
+            d_value,
+            scale: 1.0,
+            decay: Decay::Stepped(stepped),
+            write: Write::Step,
+            delta: false,
+            skip: Some(1.0),
+            query: map("query", n_key_heads * d_key),
+            key: map("key", n_key_heads * d_key),
+            value: map("value", n_heads * d_value),
+        }
+    };
+    let space = mixer("space", [70, 1, 3, 1]);
+    let strength = vec![linear("delta.strength", WIDTH, 4, 0.3)];
+    let write = Write::Sigmoid { factor: 1.0, strength };
+    let delta = Recurrence { delta: true, write, skip: None, ..mixer("delta", [4, 2, 3, 3]) };
+    let body = vec![
+        Node::new("space", Op::Recurrence(space)),
+        linear("map", 70, WIDTH, 0.1),
+        Node::new("delta", Op::Recurrence(delta)),
+    ];
+    stack(7, gaussian(WIDTH, 1.0, 0.3), body, 0.2)
+}
+
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let settings = Settings { replicates: 9, batch: 2, all_sites: true, weights: true, ..Settings::default() };
-    let one = run(&everything(), &Settings { threads: Some(1), ..settings.clone() });
-    for threads in [Some(2), Some(5), None] {
-        assert_eq!(one, run(&everything(), &Settings { threads, ..settings.clone() }));
+    for stack in [everything(), recurrences()] {
+        let one = run(&stack, &Settings { threads: Some(1), ..settings.clone() });
+        for threads in [Some(2), Some(5), None] {
+            assert_eq!(one, run(&stack, &Settings { threads, ..settings.clone() }));
+        }
+        assert_ne!(one, run(&stack, &Settings { seed: 1, ..settings.clone() }));
     }
-    assert_ne!(one, run(&everything(), &Settings { seed: 1, ..settings }));
+}
+
+/// The gradient of D is the only one of the parameters of a recurrence that is reported.
+#[test]
+fn recurrences_have_finite_numbers() {
+    let measurement = run(&recurrences(), &many(1));
+    assert_eq!(measurement.overflow, None);
+    for row in &measurement.table.sites {
+        for quantity in &Quantity::ALL[..9] {
+            let cell = row.get(*quantity).unwrap_or_else(|| panic!("{}: no {}", row.site, quantity.name()));
+            assert!(cell.value.is_finite() && cell.std_error.is_finite(), "{}: {cell:?}", row.site);
+        }
+    }
+    let tensors: Vec<&str> = measurement.table.weights.iter().map(|row| row.tensor.as_str()).collect();
+    assert_eq!(tensors[3..6], ["space.step", "space.skip", "map"]);
+    assert_eq!(tensors.len(), 4 + 1 + 1 + 5, "{tensors:?}");
 }
 
 #[test]

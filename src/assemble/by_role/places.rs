@@ -105,6 +105,7 @@ impl Places {
                     self.add(roles, &mixture.router, None, fans, around);
                     within.is_expert = true;
                 }
+                Op::Recurrence(_) => within.is_branch = false,
                 Op::Chain(_) | Op::Product(_) | Op::Concat(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body, &format!("{site}."), within, roles));

@@ -141,6 +141,7 @@ pub(super) fn multiplies(body: &[Node]) -> bool {
         | Op::Sum(_)
         | Op::Product(_)
         | Op::Attention(_)
+        | Op::Recurrence(_)
         | Op::Mixture(_) => false,
     })
 }

@@ -296,7 +296,9 @@ fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
     let start = match parameter.values {
         Values::Drawn(init) => Start::Drawn(init),
         Values::Gains(norm) => Start::Constant(norm.gain - offset),
-        Values::Scale(scale) => Start::Constant(scale),
+        Values::Scale(value) | Values::Skip(value) => Start::Constant(value),
+        Values::LogRates(rates) => Start::LogRates(rates),
+        Values::StepBiases(bias) => Start::StepBiases(bias),
     };
     Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, offset, learning_rates }
 }

@@ -48,7 +48,7 @@ pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2};
 
-use sigprop_stack::{Init, LearningRates};
+use sigprop_stack::{Init, LearningRates, Rates, StepBias};
 
 use crate::architecture::{Architecture, Parallel};
 use renaming::Rule;
@@ -317,4 +317,8 @@ pub enum Start {
     Drawn(Init),
     /// One value for all entries: gains of norms, as they are stored, and biases of norms.
     Constant(f64),
+    /// Logarithms of the rates of a recurrence.
+    LogRates(Rates),
+    /// Biases of the steps of a recurrence.
+    StepBiases(StepBias),
 }

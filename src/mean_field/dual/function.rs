@@ -84,11 +84,11 @@ fn exponential_unit(x: f64, scale: f64, alpha: f64) -> (f64, f64) {
     if x > 0.0 { (scale * x, scale) } else { (scale * alpha * expm1(x), scale * alpha * exp(x)) }
 }
 
-fn softplus(x: f64) -> f64 {
+pub(crate) fn softplus(x: f64) -> f64 {
     x.max(0.0) + log1p(exp(-x.abs()))
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + exp(-x))
 }
 

@@ -187,6 +187,18 @@ impl Chart {
         self.points.iter().map(at).collect()
     }
 
+    /// Interpolates a function f of one position: turns its values `own` at the nodes into f(t − 1) for every node t; 0
+    /// for the first position.
+    pub(crate) fn one_before(&self, own: &[f64]) -> Vec<f64> {
+        let at = |&node: &usize| {
+            let Some(before) = node.checked_sub(1) else { return 0.0 };
+            let Stencil { start, weights } = self.at[before];
+            let used = (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
+            used.map(|(node, weight)| own[node] * weight).sum()
+        };
+        self.nodes().iter().map(at).collect()
+    }
+
     /// Returns a function of the distance at the lower points, averaged over the distances that a point represents in
     /// its row.
     pub(crate) fn averaged(&self, of_distance: &Averages) -> Vec<f64> {

@@ -131,7 +131,7 @@ fn places(stream: &Stream) -> bool {
     at_source
         || nodes(&stream.body).any(|node| match &node.op {
             Op::Attention(attention) => matches!(attention.bias, Some(PositionBias::Alibi { .. })),
-            Op::Apply(Component::Rotary(_)) => true,
+            Op::Apply(Component::Rotary(_)) | Op::Recurrence(_) => true,
             Op::Apply(Component::Embedding(term)) => places(term),
             Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {
                 kernel != stride || *padding > 0

@@ -12,7 +12,7 @@ use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
 use crate::finite_width::stream;
-use crate::finite_width::variables::{Matrix, PairMoments, levels};
+use crate::finite_width::variables::{Matrix, PairMoments, R_AB, levels};
 use crate::logarithms::ln_sum;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::mixture;
@@ -33,7 +33,8 @@ pub(in crate::predict) struct KeptFan {
 pub(super) enum Joined {
     Parts(Box<Merged>),
     Attention(Box<ExpandedAttention>),
-    /// An attention whose scores vary too much for averages over rows. Its output counts as newly sampled entries.
+    /// An attention whose scores vary too much for averages over rows, or a recurrence. Its output counts as newly
+    /// sampled entries.
     Redrawn(Box<Applied>),
     /// A mixture: the merged parts (input of the router, representative expert), and the fluctuations before the merge.
     Routed(Box<Merged>, Fluctuations),
@@ -72,8 +73,11 @@ impl FiniteWidthPass {
         }
         let mut stream = (*input.stream).clone();
         let mut slot = input.slot;
-        let attention = if let Fan::Attention(attention) = fan { Some(attention) } else { None };
-        let memory = attention.and_then(|attention| attention.memory).filter(|_| part > 0);
+        let memory = match fan {
+            Fan::Attention(attention) => attention.memory.filter(|_| part > 0),
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Recurrence(_) | Fan::Mixture(_) => None,
+        };
+        let is_inside = matches!(fan, Fan::Attention(_) | Fan::Recurrence(_));
         if part == 0 {
             let (settled, drawn) = self.expansion.draw_before_fork(slot, &stream);
             stream = settled;
@@ -82,7 +86,7 @@ impl FiniteWidthPass {
             self.forks.push(Forked { drawn, settled, before, ..Forked::default() });
         }
         // The router of a mixture reads the input itself, and the expert a copy.
-        let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
+        let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && !is_inside);
         if is_copy {
             self.forks.last_mut().expect("the first part opened it").copied.push(slot);
             slot = self.expansion.fork(slot);
@@ -96,8 +100,18 @@ impl FiniteWidthPass {
             let memory = Memory { moments: input.moments, means, covariance };
             self.forks.last_mut().expect("the first part opened it").memory = Some(memory);
         }
-        let inside = attention.map(|_| Arc::new(around.clone()));
+        let inside = is_inside.then(|| Arc::new(around.clone()));
         Signal { leading, moments: input.moments, stream: Arc::new(stream), slot, inside }
+    }
+
+    /// Returns the variance of the cosine of two tokens at the input of a recurrence; 0 for other fans.
+    fn cosine_variance(&self, fan: Fan, slot: usize) -> f64 {
+        let settled = self.forks.last().and_then(|forked| forked.settled.as_ref());
+        match (fan, settled) {
+            (Fan::Recurrence(_), Some(stream)) => self.expansion.covariance(slot, stream)[(R_AB, R_AB)],
+            (Fan::Recurrence(_), None)
+            | (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => 0.0,
+        }
     }
 
     /// Returns the output of a fan, and the data for its backward pass.
@@ -109,6 +123,7 @@ impl FiniteWidthPass {
         parts: Vec<Signal>,
     ) -> Result<(Signal, Kept), PredictError> {
         let of_parts = parts.iter().map(|part| Arc::clone(&part.leading)).collect();
+        self.leading.cosine_variance = self.cosine_variance(fan, x.slot);
         let (leading, kept) = self.leading.merge(at, fan, Arc::clone(&x.leading), of_parts)?;
         let y = PairMoments::of(&leading);
         if x.inside.is_some() {
@@ -123,6 +138,7 @@ impl FiniteWidthPass {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
+            (Fan::Recurrence(_), _) => self.recurred(&x, &y),
             (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
                 self.routed((mixture, routing), [&x, &parts[0]], &y)
             }

@@ -199,6 +199,14 @@ impl FiniteWidthPass {
         (stream, Joined::Attention(Box::new(expanded)))
     }
 
+    /// Applies a recurrence to the input `x`; `y` are the moments of its output at infinite width. The output counts as
+    /// newly sampled entries whose size does not depend on `x`, as it does not after a norm.
+    pub(super) fn recurred(&mut self, x: &Signal, y: &PairMoments) -> (Stream, Joined) {
+        let map = |_| (Map::nothing(y.correlation), Gain::same());
+        let (stream, applied) = self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width));
+        (stream, Joined::Redrawn(Box::new(applied)))
+    }
+
     /// Applies a mixture. `parts` are the input of its router and the output of the expert that represents all experts.
     pub(super) fn routed(
         &mut self,
@@ -251,7 +259,7 @@ impl FiniteWidthPass {
                 let map = |means: &[[f64; 2]]| fan(product, &about(means), y);
                 self.expansion.product(&x.stream, &slots, &streams, map, [y.mean_share(), ratio])
             }
-            Fan::Mixture(_) | Fan::Attention(_) => unreachable!("they have rules of their own"),
+            Fan::Mixture(_) | Fan::Attention(_) | Fan::Recurrence(_) => unreachable!("they have rules of their own"),
         };
         (stream, Joined::Parts(Box::new(merged)))
     }

@@ -34,6 +34,7 @@ rules! {
     PRODUCT = "product" in "mean_field/product.rs",
     CONCAT = "concat" in "mean_field/concat.rs",
     MIXTURE = "mixture" in "mean_field/mixture/mod.rs",
+    RECURRENCE = "recurrence" in "mean_field/recurrence/mod.rs",
     ATTENTION = "attention" in "mean_field/attention/mod.rs",
     SOFTMAX = "softmax" in "mean_field/softmax/mod.rs",
     WIDTH = "finite width" in "finite_width/mod.rs",
@@ -110,6 +111,9 @@ fn collect(body: &[Node], rules: &mut BTreeSet<Rule>) {
             }
             Op::Mixture(_) => {
                 rules.insert(MIXTURE);
+            }
+            Op::Recurrence(_) => {
+                rules.insert(RECURRENCE);
             }
             Op::Attention(_) => rules.extend([ATTENTION, SOFTMAX]),
         }

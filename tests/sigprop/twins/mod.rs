@@ -12,6 +12,7 @@ mod mixture;
 mod norm;
 mod prepend;
 mod product;
+mod recurrence;
 mod rotary;
 mod scale;
 mod softmax;

@@ -136,12 +136,12 @@ fn relu6<T: Scalar>(x: T) -> T {
 }
 
 /// ln(1 + e^x).
-fn softplus<T: Scalar>(x: T) -> T {
+pub(super) fn softplus<T: Scalar>(x: T) -> T {
     relu(x) + (-x.abs()).exp().ln_1p()
 }
 
 /// 1 / (1 + e^(−x)).
-fn sigmoid<T: Scalar>(x: T) -> T {
+pub(super) fn sigmoid<T: Scalar>(x: T) -> T {
     let one = T::from_f64(1.0);
     one / (one + (-x).exp())
 }

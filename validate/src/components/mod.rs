@@ -13,6 +13,7 @@ pub(crate) mod mixture;
 pub(crate) mod norm;
 pub(crate) mod prepend;
 pub(crate) mod product;
+pub(crate) mod recurrence;
 pub(crate) mod rotary;
 pub(crate) mod scale;
 pub(crate) mod softmax;

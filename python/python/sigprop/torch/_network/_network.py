@@ -108,7 +108,8 @@ class Network(nn.Module):
         return {name: self.get_parameter(path) for name, path in self._paths.items()}
 
     def told_tensors(self) -> dict[str, nn.Parameter]:
-        """The parameters whose gradients are predicted: all but biases of norms, gains that groups share, and relative positions."""
+        """The parameters whose gradients are predicted: all but biases of norms, gains that groups share, relative positions,
+        and rates and biases of the steps of recurrences."""
         return {name: tensor for name, tensor in self.tensors().items() if self._drawn[name].is_told}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +31,7 @@ class Drawn:
     """The shape and distribution of a parameter. Parameters of experts are stacked along the first axis."""
 
     shape: tuple[int, ...]
-    # A distribution of stacks, or {"constant": {"value": ...}}.
+    # A distribution of stacks, {"constant": {"value": ...}}, or {"log_rate": ...} and {"step_bias": ...} of recurrences.
     init: str | Part
     # True if predictions have its gradient.
     is_told: bool = True
@@ -51,10 +52,31 @@ class Drawn:
         elif kind == "truncated_normal":
             std, bound = init["std"], init["std"] * init["cutoff"]
             nn.init.trunc_normal_(drawn, 0.0, std, -bound, bound, generator=generator)
+        elif kind == "log_rate":
+            _into_log_rates(drawn, *variant(init), generator)
+        elif kind == "step_bias":
+            _into_step_biases(drawn, *variant(init), generator)
         else:
             raise ValueError(f"init: expected a distribution of stacks, got {kind}")
         if drawn is not parameter:
             parameter.copy_(drawn)
+
+
+def _into_log_rates(drawn: Tensor, kind: str, rates: Part, generator: torch.Generator | None) -> None:
+    """ln A, with A = 1, 2, … over the last axis, or uniform."""
+    if kind == "counted":
+        drawn.copy_(torch.arange(1, drawn.shape[-1] + 1).log().expand_as(drawn))
+    else:
+        drawn.uniform_(rates["low"], rates["high"], generator=generator).log_()
+
+
+def _into_step_biases(drawn: Tensor, kind: str, bias: Any, generator: torch.Generator | None) -> None:
+    """b, which is a number, or has a log-uniform softplus(b)."""
+    if kind == "value":
+        drawn.fill_(bias)
+    else:
+        steps = drawn.uniform_(math.log(bias["low"]), math.log(bias["high"]), generator=generator).exp()
+        drawn.copy_(steps + steps.neg().expm1().neg().log())
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,70 @@ class Mixture(Node):
         return self._scale * total
 
 
+class Recurrence(Node):
+    """S_t = diag(α_t) S_(t−1) + η_t k_t u_tᵀ and y_t = scale · S_tᵀ q_t + D v_t in every head, one position after the other."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        self._part, self._heads, self._d_key = part, part["n_heads"], part["d_key"]
+        super().__init__(place.site, Shape(shape.seq_len, self._heads * part["d_value"]))
+        self._query, self._key, self._value = (Body(self, part[name], place, shape) for name in ("query", "key", "value"))
+        kind, self._decay = variant(part["decay"])
+        self._step = None
+        if kind == "stepped":
+            self._step = Body(self, self._decay["step"], place, shape)
+            rates, steps = (self._channels(f"{name}_per_channel") for name in ("rate", "step"))
+            self._log_rate = self._own(place, "log_rate", self._decay["rates"], *rates)
+            self._step_bias = self._own(place, "step_bias", self._decay["bias"], math.prod(steps))
+        self._write, write = variant(part["write"])
+        self._factor: float = write.get("factor", 1.0)
+        self._strength = Body(self, write["strength"], place, shape) if "strength" in write else None
+        self._skip = None
+        if part.get("skip") is not None:
+            skip = {"name": f"{place.site}.skip", "init": {"constant": {"value": part["skip"]}}}
+            self._skip = place.tensor(skip, self._heads)
+
+    def _channels(self, flag: str) -> tuple[int, ...]:
+        """The shape of a parameter per head, or per head and channel of the keys."""
+        return (self._heads, self._d_key) if self._decay.get(flag) else (self._heads,)
+
+    def _own(self, place: Place, kind: str, init: str | Part, *shape: int) -> str:
+        """Registers a parameter that is named after the site."""
+        return place.tensor({"name": f"{place.site}.{kind}", "init": {kind: init}}, *shape, is_told=False)
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        part, group = self._part, self._heads // self._part["n_key_heads"]
+        q, k = (in_heads(body(self, x, run), part["n_key_heads"]) for body in (self._query, self._key))
+        q, k = q.repeat_interleave(group, dim=-2), k.repeat_interleave(group, dim=-2)
+        v = in_heads(self._value(self, x, run), self._heads)
+        decay, strength = self._gates(x, run)
+        state = x.new_zeros(len(x), self._heads, self._d_key, part["d_value"])
+        outputs = []
+        for t in range(v.shape[1]):
+            state = decay[:, t, :, :, None] * state
+            update = v[:, t] - (k[:, t, :, :, None] * state).sum(-2) if part.get("delta") else v[:, t]
+            state = state + (strength[:, t] * k[:, t])[..., None] * update[..., None, :]
+            outputs.append(part["scale"] * (q[:, t, :, :, None] * state).sum(-2))
+        y = torch.stack(outputs, dim=1)
+        if self._skip is not None:
+            y = y + run[self._skip][:, None] * v
+        return y.flatten(-2)
+
+    def _gates(self, x: Tensor, run: Run) -> tuple[Tensor, Tensor]:
+        """α and η, shape (batch, tokens, heads, channels of the keys or 1)."""
+        ones = x.new_ones(*x.shape[:2], self._heads, 1)
+        if self._step is None:
+            rates, steps = x.new_tensor(self._decay["rates"])[:, None], ones
+        else:
+            rates = in_heads(run[self._log_rate].exp().flatten(), self._heads)
+            bias = in_heads(run[self._step_bias], self._heads)
+            steps = F.softplus(in_heads(self._step(self, x, run), self._heads) + bias)
+        if self._strength is not None:
+            strength = self._factor * self._strength(self, x, run).sigmoid()[..., None]
+        else:
+            strength = steps if self._write == "step" else ones
+        return torch.exp(-rates * steps), strength
+
+
 _NODES: dict[str, Callable[[Any, Place, Shape], Node]] = {
     "linear": Linear,
     "norm": Norm,
@@ -225,6 +289,7 @@ _NODES: dict[str, Callable[[Any, Place, Shape], Node]] = {
     "concat": Concat,
     "attention": Attention,
     "mixture": Mixture,
+    "recurrence": Recurrence,
 }
 
 
