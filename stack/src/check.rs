@@ -1,5 +1,6 @@
 //! The check that a stack must pass before any traversal: widths fit and numbers are in range.
 
+mod convolution;
 mod recurrence;
 
 use std::borrow::Cow;
@@ -8,9 +9,9 @@ use std::collections::BTreeMap;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
-    Activation, Attention, Component, Convolution, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init,
-    Interpreter, LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup,
-    Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
+    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
+    LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup, Site, Source,
+    Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
 /// The largest size that is allowed: products of two sizes still fit in 64 bits.
@@ -355,30 +356,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 }
                 x
             }
-            Component::Convolution(convolution) => {
-                self.is_batch = false;
-                same_width(at, convolution.fan_in, x.width)?;
-                for (field, got) in [
-                    ("fan_out", convolution.fan_out),
-                    ("kernel", convolution.kernel),
-                    ("stride", convolution.stride),
-                    ("output length", convolution.output_len(x.seq_len)),
-                ] {
-                    size(site, field, got)?;
-                }
-                divisor(site, "groups", convolution.groups, convolution.fan_in, "a divisor of fan_in")?;
-                divisor(site, "groups", convolution.groups, convolution.fan_out, "a divisor of fan_out")?;
-                let Convolution { kernel, stride, padding, .. } = *convolution;
-                if convolution.causal && (stride, padding) != (1, kernel - 1) {
-                    let got = format!("stride {stride}, padding {padding}");
-                    return Err(value(site, "causal", "stride 1 and padding kernel − 1", got));
-                }
-                self.tensor(site, &convolution.weight, [convolution.fan_out, convolution.window()])?;
-                if let Some(bias) = &convolution.bias {
-                    self.tensor(site, bias, [convolution.fan_out, 1])?;
-                }
-                Shape { seq_len: convolution.output_len(x.seq_len), width: convolution.fan_out }
-            }
+            Component::Convolution(convolution) => self.convolution(at, convolution, x)?,
             Component::Prepend(prepend) => {
                 self.is_batch = false;
                 self.tensor(site, &prepend.token, [1, x.width])?;
