@@ -8,6 +8,7 @@ mod effects;
 mod error;
 mod file;
 mod parts;
+mod recurrence;
 mod resolved;
 #[cfg(test)]
 mod tests;
@@ -21,10 +22,11 @@ pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
 pub use parts::{Experts, InitTable, Latent, Stem, TensorInit};
+pub use recurrence::RecurrentMixer;
 pub use resolved::Resolved;
 pub use words::{
     Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, Mixer, NormChoice, NormPlacement, Parallel,
-    Positions, QkNorm,
+    Positions, QkNorm, RecurrentForm,
 };
 
 /// Description of a network. Field names are the keys of MODEL files. `docs/model-files.md` is made of the comments at
@@ -118,6 +120,8 @@ pub struct Architecture {
     pub convolution_taps: usize,
     /// Biases of short convolutions and of the maps around them; by default `biases`.
     pub convolution_biases: Option<bool>,
+    /// Recurrence of blocks with that mixer.
+    pub recurrence: Option<RecurrentMixer>,
     // Positions.
     /// Representation of positions.
     pub positions: Positions,
@@ -159,6 +163,8 @@ pub struct Architecture {
     /// Patches of an image or frames of audio in place of token ids.
     pub stem: Option<Stem>,
     // Feed-forward networks that are mixtures.
+    /// Presence of a feed-forward network, one answer per block; empty: every block has one.
+    pub feed_forwards: Vec<bool>,
     /// Mixture of experts in place of the feed-forward network.
     pub experts: Option<Experts>,
     /// Indices of blocks that keep a plain feed-forward network where `experts` has a mixture.
@@ -261,6 +267,7 @@ impl Default for Architecture {
             mixers: Vec::new(),
             convolution_taps: 3,
             convolution_biases: None,
+            recurrence: None,
             positions: Positions::Learned,
             rotary_dim: None,
             rotary_base: 10_000.0,
@@ -280,6 +287,7 @@ impl Default for Architecture {
             segments: false,
             token_types: 0,
             stem: None,
+            feed_forwards: Vec::new(),
             experts: None,
             dense_blocks: Vec::new(),
             residual: None,
@@ -315,11 +323,12 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; patterns of windows, of rotated blocks and of mixers are repeated.
+    /// Sets the number of blocks; patterns of one value per block are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();
         self.rotated = self.rotated.iter().copied().cycle().take(n_layers).collect();
         self.mixers = self.mixers.iter().copied().cycle().take(n_layers).collect();
+        self.feed_forwards = self.feed_forwards.iter().copied().cycle().take(n_layers).collect();
     }
 }

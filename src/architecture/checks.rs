@@ -45,6 +45,12 @@ impl Architecture {
             ("embedding_width", self.embedding_width),
             ("token_types", (self.token_types > 0).then_some(self.token_types)),
             ("convolution_taps", Some(self.convolution_taps)),
+            ("recurrence.n_heads", self.recurrence.map(|mixer| mixer.n_heads)),
+            ("recurrence.n_key_heads", self.recurrence.map(|mixer| mixer.n_key_heads)),
+            ("recurrence.d_key", self.recurrence.map(|mixer| mixer.d_key)),
+            ("recurrence.d_value", self.recurrence.map(|mixer| mixer.d_value)),
+            ("recurrence.width", self.recurrence.map(|mixer| mixer.width())),
+            ("recurrence.taps", self.recurrence.map(|mixer| mixer.taps)),
             ("latent.query_rank", self.latent.and_then(|latent| latent.query_rank)),
             ("latent.kv_rank", self.latent.map(|latent| latent.kv_rank)),
             ("latent.d_nope", self.latent.map(|latent| latent.d_nope)),
@@ -157,9 +163,21 @@ impl Architecture {
             ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
             (
                 "mixers",
-                self.mixers.contains(&Mixer::Convolution) && !self.causal,
+                [Mixer::Convolution, Mixer::Recurrence].iter().any(|mixer| self.mixers.contains(mixer)) && !self.causal,
                 "attention without a causal mask",
-                "convolution",
+                "convolution or recurrence",
+            ),
+            (
+                "recurrence",
+                self.mixers.contains(&Mixer::Recurrence) && self.recurrence.is_none(),
+                "a table, which `mixers` needs",
+                "none",
+            ),
+            (
+                "feed_forwards",
+                self.mixers.iter().zip(&self.feed_forwards).any(|(&mixer, &ffn)| mixer == Mixer::None && !ffn),
+                "true in blocks without a mixer",
+                "false",
             ),
             ("experts", mlp && self.experts.is_some(), "absent in an MLP", "some"),
             ("stem", mlp && self.stem.is_some(), "absent in an MLP", "one"),
@@ -199,9 +217,12 @@ impl Architecture {
         }
         let (d_head, d_value) = self.head_widths();
         size("n_heads · d_head", n_heads * d_head.max(d_value), MAX_SIZE)?;
-        for (field, got) in
-            [("windows", self.windows.len()), ("rotated", self.rotated.len()), ("mixers", self.mixers.len())]
-        {
+        for (field, got) in [
+            ("windows", self.windows.len()),
+            ("rotated", self.rotated.len()),
+            ("mixers", self.mixers.len()),
+            ("feed_forwards", self.feed_forwards.len()),
+        ] {
             if got != 0 && got != self.n_layers {
                 let expected = format!("empty or one per block, {} values", self.n_layers);
                 return Err(value(field, expected, format!("{got} values"), ""));

@@ -108,7 +108,10 @@ fn attention(side: &Architecture) -> Vec<Rule> {
     let convolutions = side.mixers.contains(&Mixer::Convolution);
     let needs_convolution = "a block with the mixer \"convolution\"";
     let of_convolutions = ["convolution_taps", "convolution_biases"].map(|key| (key, !convolutions, needs_convolution));
-    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(of_convolutions).collect()
+    let needs_recurrence = "a block with the mixer \"recurrence\"";
+    let of_recurrences = [("recurrence", !side.mixers.contains(&Mixer::Recurrence), needs_recurrence)];
+    let of_mixers = of_convolutions.into_iter().chain(of_recurrences);
+    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(of_mixers).collect()
 }
 
 fn positions(side: &Architecture) -> Vec<Rule> {

@@ -113,6 +113,12 @@ pub struct InitTable {
     /// Taps of short convolutions; by default as `value`.
     #[serde(default)]
     pub taps: Option<Init>,
+    /// Maps to the steps of a recurrence; by default as `value`.
+    #[serde(default)]
+    pub step: Option<Init>,
+    /// Output of a recurrence; by default as `attention_output`.
+    #[serde(default)]
+    pub recurrence_output: Option<Init>,
 }
 
 /// Distribution of a single tensor on top of a scheme: normal, normal and cut off, or uniform.
@@ -169,6 +175,8 @@ impl InitTable {
             expert_out: init,
             relative: init,
             taps: None,
+            step: None,
+            recurrence_output: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
     Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, Head, InitTable, Kind,
-    Latent, Mixer, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
+    Latent, Mixer, NormChoice, NormPlacement, Parallel, Positions, QkNorm, RecurrentMixer, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -81,6 +81,9 @@ pub struct Resolved {
     pub mixers: Vec<Mixer>,
     pub convolution_taps: usize,
     pub convolution_biases: bool,
+    pub recurrence: Option<RecurrentMixer>,
+    /// Empty, or one value per block.
+    pub feed_forwards: Vec<bool>,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
     /// The width of the memory that the cross-attention of a decoder reads; `None` for other networks.
@@ -102,14 +105,25 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Number of residual connections: two per block of an encoder, three per block of a decoder with cross-attention,
-    /// one per layer of an MLP with residual connections.
+    /// Number of residual connections.
     pub fn residual_sublayers(&self) -> usize {
+        (0..self.n_layers).map(|block| self.residuals_of(block)).sum()
+    }
+
+    /// Number of residual connections of block `index`: two per block of an encoder, three per block of a decoder with
+    /// cross-attention, one per layer of an MLP with residual connections. A block without a mixer or without a
+    /// feed-forward network has one fewer.
+    pub fn residuals_of(&self, index: usize) -> usize {
+        let branches = [self.mixer_of(index) != Mixer::None, self.memory_width.is_some(), self.has_feed_forward(index)];
         match self.kind {
-            Kind::Encoder => (2 + usize::from(self.memory_width.is_some())) * self.n_layers,
-            Kind::Mlp if self.residual => self.n_layers,
-            Kind::Mlp => 0,
+            Kind::Encoder => branches.into_iter().map(usize::from).sum(),
+            Kind::Mlp => usize::from(self.residual),
         }
+    }
+
+    /// Returns true if block `index` has a feed-forward network.
+    pub fn has_feed_forward(&self, index: usize) -> bool {
+        self.feed_forwards.get(index).copied().unwrap_or(true)
     }
 
     /// Probability of dropping a branch of block `index`.
@@ -224,6 +238,8 @@ impl Architecture {
             mixers: self.mixers.clone(),
             convolution_taps: self.convolution_taps,
             convolution_biases: self.convolution_biases.unwrap_or(self.biases),
+            recurrence: self.recurrence,
+            feed_forwards: self.feed_forwards.clone(),
             experts: self.experts,
             dense_blocks: self.dense_blocks.clone(),
             memory_width: None,

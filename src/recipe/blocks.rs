@@ -4,6 +4,7 @@ mod attention;
 mod convolution;
 mod feed_forward;
 mod positions;
+mod recurrence;
 
 use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, ScaleParameter, Sum, Tensor};
 
@@ -14,6 +15,8 @@ use crate::architecture::{Kind, Mixer, NormPlacement, Parallel, Resolved};
 const CROSS_ATTENTION: &str = "cross_attention";
 /// The name of the branch of a short convolution.
 const CONVOLUTION: &str = "convolution";
+/// The name of the branch of a recurrence.
+const RECURRENCE: &str = "recurrence";
 
 /// The blocks of one stream.
 pub(crate) struct Blocks<'a> {
@@ -78,11 +81,12 @@ impl Block<'_> {
 
     /// The branch of the mixer, up to the last linear map.
     pub(crate) fn attend(&self) -> Vec<Node> {
-        let (name, mixer) = match self.mixer() {
-            Mixer::Attention => ("attention", self.heads()),
-            Mixer::Convolution => (CONVOLUTION, self.short_convolution()),
-        };
-        self.normalised(name, vec![mixer])
+        match self.mixer() {
+            Mixer::Attention => self.normalised("attention", vec![self.heads()]),
+            Mixer::Convolution => self.normalised(CONVOLUTION, vec![self.short_convolution()]),
+            Mixer::Recurrence => self.normalised(RECURRENCE, self.gated_recurrence()),
+            Mixer::None => Vec::new(),
+        }
     }
 
     fn mixer(&self) -> Mixer {
@@ -97,13 +101,16 @@ impl Block<'_> {
     /// The branches of a block: attention or another mixer, cross-attention if there is one, and the feed-forward network.
     fn sub_layers(&self) -> Vec<SubLayer> {
         let mixer = match self.mixer() {
-            Mixer::Attention => SubLayer { name: "attention", body: self.attention() },
-            Mixer::Convolution => SubLayer { name: CONVOLUTION, body: self.convolution() },
+            Mixer::Attention => Some(SubLayer { name: "attention", body: self.attention() }),
+            Mixer::Convolution => Some(SubLayer { name: CONVOLUTION, body: self.convolution() }),
+            Mixer::Recurrence => Some(SubLayer { name: RECURRENCE, body: self.recurrence() }),
+            Mixer::None => None,
         };
         let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
         let cross = cross.map(|body| SubLayer { name: CROSS_ATTENTION, body });
-        let ffn = SubLayer { name: "ffn", body: self.ffn() };
-        [Some(mixer), cross, Some(ffn)].into_iter().flatten().collect()
+        let has_ffn = self.blocks.architecture.has_feed_forward(self.index);
+        let ffn = has_ffn.then(|| SubLayer { name: "ffn", body: self.ffn() });
+        [mixer, cross, ffn].into_iter().flatten().collect()
     }
 
     /// The branches one after the other, each with a residual connection of its own.
@@ -167,7 +174,7 @@ impl Block<'_> {
     /// Residual connection number `place` of the block: the sum of a skip connection and the `branches`.
     fn residual(&self, place: usize, branches: Vec<Vec<Node>>) -> Op {
         let architecture = self.blocks.architecture;
-        let before = self.index * (architecture.residual_sublayers() / architecture.n_layers);
+        let before: usize = (0..self.index).map(|block| architecture.residuals_of(block)).sum();
         let Residual { skip, branch, parameter } = (self.blocks.residuals)(before + place);
         let (skip, scale) = (architecture.skip_scale.unwrap_or(skip), architecture.branch_scale.unwrap_or(branch));
         let scale_parameter = if architecture.layer_scale { ScaleParameter::PerFeature } else { parameter };

@@ -31,6 +31,8 @@ pub(crate) enum Role {
     KvDown,
     /// Convolution of every feature over a few tokens, whose fans are its number of taps.
     Taps,
+    /// Map to the steps of a recurrence, or to the strengths of its writes.
+    Step,
     /// Map at the end of attention or of another mixer.
     AttentionOutput,
     FfnIn,
@@ -118,7 +120,7 @@ impl Slot<'_> {
             | Role::FfnOut
             | Role::ExpertOut
             | Role::Hidden => true,
-            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => false,
+            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Step | Role::Router => false,
         }
     }
 
@@ -133,6 +135,7 @@ impl Slot<'_> {
             | Role::Value
             | Role::KvDown
             | Role::Taps
+            | Role::Step
             | Role::FfnIn
             | Role::FfnGate
             | Role::FfnUp

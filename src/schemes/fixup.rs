@@ -66,6 +66,7 @@ impl Recipe for Fixup {
                 | Role::Key
                 | Role::KvDown
                 | Role::Taps
+                | Role::Step
                 | Role::Router
                 | Role::AttentionOutput
                 | Role::FfnOut

@@ -39,6 +39,7 @@ impl Recipe for Kaiming {
                 | Role::Value
                 | Role::KvDown
                 | Role::Taps
+                | Role::Step
                 | Role::AttentionOutput
                 | Role::FfnUp
                 | Role::FfnOut

@@ -84,6 +84,7 @@ impl Recipe for Mitchell {
                 | Role::Key
                 | Role::Value
                 | Role::KvDown
+                | Role::Step
                 | Role::FfnIn
                 | Role::FfnGate
                 | Role::FfnUp

@@ -49,6 +49,7 @@ impl Recipe for Pytorch {
             Role::QueryDown
             | Role::KvDown
             | Role::Taps
+            | Role::Step
             | Role::FfnIn
             | Role::FfnGate
             | Role::FfnUp

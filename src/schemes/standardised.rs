@@ -75,6 +75,7 @@ fn reads_activation(slot: &Slot) -> bool {
         | Role::Key
         | Role::KvDown
         | Role::Taps
+        | Role::Step
         | Role::Value
         | Role::AttentionOutput
         | Role::FfnIn

@@ -150,6 +150,7 @@ impl Recipe for UMup {
                 | Role::Value
                 | Role::KvDown
                 | Role::Taps
+                | Role::Step
                 | Role::FfnIn
                 | Role::FfnGate
                 | Role::FfnUp
@@ -198,6 +199,7 @@ impl UMup {
             Role::QueryDown
             | Role::KvDown
             | Role::Taps
+            | Role::Step
             | Role::Value
             | Role::AttentionOutput
             | Role::FfnUp

@@ -78,6 +78,7 @@ impl Recipe for Packed {
                 Role::QueryDown
                 | Role::KvDown
                 | Role::Taps
+                | Role::Step
                 | Role::AttentionOutput
                 | Role::FfnIn
                 | Role::FfnGate

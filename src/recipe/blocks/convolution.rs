@@ -25,7 +25,8 @@ impl Block<'_> {
         let map = |name: &str| self.convolution_map(name, Role::Value, Fans::new(width, width));
         let input = vec![vec![map("gated.input.gate")], vec![map("gated.input.value")]];
         let input = Node::new("input", Op::Product(Product { factors: input }));
-        let taps = self.taps(&format!("{CONVOLUTION}.gated.taps"), width, architecture.convolution_taps);
+        let taps = (architecture.convolution_taps, architecture.convolution_biases);
+        let taps = self.taps(&format!("{CONVOLUTION}.gated.taps"), width, taps);
         let factors = vec![vec![map("gated.gate")], vec![input, taps]];
         Node::new("gated", Op::Product(Product { factors }))
     }
@@ -34,8 +35,8 @@ impl Block<'_> {
         self.linear(&format!("{CONVOLUTION}.{name}"), role, fans, self.blocks.architecture.convolution_biases)
     }
 
-    /// The causal convolution of each of `width` features over `taps` tokens.
-    fn taps(&self, path: &str, width: usize, taps: usize) -> Node {
+    /// The causal convolution of each of `width` features over `taps` tokens, with or without biases.
+    pub(super) fn taps(&self, path: &str, width: usize, (taps, biases): (usize, bool)) -> Node {
         let architecture = self.blocks.architecture;
         let fans = Fans::new(taps, taps);
         let slot = Slot { architecture, role: Role::Taps, block: self.index, fans, cross: false };
@@ -49,8 +50,8 @@ impl Block<'_> {
             groups: width,
             causal: true,
             weight: self.tensor(path, ".weight", projection.weight),
-            bias: architecture.convolution_biases.then(|| self.tensor(path, ".bias", projection.bias)),
+            bias: biases.then(|| self.tensor(path, ".bias", projection.bias)),
         };
-        Node::apply("taps", Component::Convolution(convolution))
+        Node::apply(path.rsplit('.').next().unwrap_or(path), Component::Convolution(convolution))
     }
 }
