@@ -111,6 +111,8 @@ pub struct Architecture {
     pub attention_scale_by_layer: bool,
     /// Soft cap c: scores s become c·tanh(s/c).
     pub attention_softcap: Option<f64>,
+    /// Gate on the outputs of the heads: the sigmoid of a linear map multiplies them (Qwen3-Next).
+    pub attention_gate: bool,
     /// Multi-head latent attention (DeepSeek): queries and keys come from low-rank latents.
     pub latent: Option<Latent>,
     // Mixers.
@@ -263,6 +265,7 @@ impl Default for Architecture {
             attention_scale: None,
             attention_scale_by_layer: false,
             attention_softcap: None,
+            attention_gate: false,
             latent: None,
             mixers: Vec::new(),
             convolution_taps: 3,

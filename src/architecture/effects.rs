@@ -101,6 +101,7 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "attention_softcap",
         "attention_dropout",
         "qk_norm",
+        "attention_gate",
         "latent",
         "qkv_biases",
         "attention_output_bias",

@@ -76,6 +76,7 @@ pub struct Resolved {
     pub attention_scale_by_layer: bool,
     pub attention_softcap: Option<f64>,
     pub qk_norm: QkNorm,
+    pub attention_gate: bool,
     pub latent: Option<Latent>,
     /// Empty, or one value per block.
     pub mixers: Vec<Mixer>,
@@ -234,6 +235,7 @@ impl Architecture {
             attention_scale_by_layer: self.attention_scale_by_layer,
             attention_softcap: self.attention_softcap,
             qk_norm: self.qk_norm,
+            attention_gate: self.attention_gate,
             latent: self.latent,
             mixers: self.mixers.clone(),
             convolution_taps: self.convolution_taps,

@@ -29,19 +29,13 @@ const STRUCTURES: &[Structure] = &[
     Structure {
         reason: STATE_SPACE,
         model_types: &[
-            "mamba",
             "falcon_mamba",
             "rwkv",
-            "jamba",
             "falcon_h1",
             "recurrent_gemma",
             "zamba",
-            "bamba",
-            "nemotron_h",
             "lfm3",
             "xlstm",
-            "qwen3_next",
-            "qwen3_5",
             "kimi_linear",
             "minimax",
             "bailing_hybrid",
@@ -172,14 +166,10 @@ const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
 /// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
-    let attends = |kind: &Value| matches!(kind.as_str(), Some("attention" | "full_attention"));
-    let layers = config.get("layer_types").or(config.get("layers_block_type")).and_then(Value::as_array);
-    let hybrid = model_type == "granitemoehybrid" && !layers.is_some_and(|layers| layers.iter().all(attends));
     let streams = config.get("hc_mult").is_some_and(|value| !value.is_null());
     let starts = |starts: &[&str]| starts.iter().any(|start| model_type.starts_with(start));
     let structure = STRUCTURES.iter().find(|structure| starts(structure.model_types) && !starts(&OTHERS));
     let reason = match structure {
-        _ if hybrid => STATE_SPACE,
         _ if streams => "hyper-connections (hc_mult) have several residual streams",
         Some(structure) => structure.reason,
         None => return None,

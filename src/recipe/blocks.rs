@@ -82,7 +82,7 @@ impl Block<'_> {
     /// The branch of the mixer, up to the last linear map.
     pub(crate) fn attend(&self) -> Vec<Node> {
         match self.mixer() {
-            Mixer::Attention => self.normalised("attention", vec![self.heads()]),
+            Mixer::Attention => self.normalised("attention", vec![self.gated_heads()]),
             Mixer::Convolution => self.normalised(CONVOLUTION, vec![self.short_convolution()]),
             Mixer::Recurrence => self.normalised(RECURRENCE, self.gated_recurrence()),
             Mixer::None => Vec::new(),

@@ -147,7 +147,7 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
 }
 
 /// Returns the numbers of the blocks without experts.
-fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
+pub(super) fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
     let Some(value) = keys.raw("mlp_only_layers") else { return Ok(Vec::new()) };
     let number = |block: &Value| block.as_u64().and_then(|block| usize::try_from(block).ok());
     let blocks = value.as_array().and_then(|blocks| blocks.iter().map(number).collect::<Option<Vec<usize>>>());
@@ -201,7 +201,7 @@ pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids without state-space layers.
+/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids, in which some blocks have Mamba-2.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     let hybrid = keys.family() == "granitemoehybrid";
     let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
@@ -219,6 +219,9 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
     keys.same(&["normalization_function"]);
+    if hybrid {
+        super::recurrent::hybrid(keys, &mut architecture)?;
+    }
     Ok(architecture)
 }
 

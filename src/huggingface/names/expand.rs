@@ -156,7 +156,13 @@ impl Expansion<'_> {
             Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
                 let held = whole(&name, module.name, part(found, None, Gain::Whole));
                 let [rows, columns] = found.shape;
-                Held { shape: if *axes == 1 { vec![rows * columns] } else { vec![1, rows, columns] }, ..held }
+                let shape = match axes {
+                    1 => vec![rows * columns],
+                    2 if columns > 1 => vec![rows, columns],
+                    2 => vec![rows],
+                    _ => vec![1, rows, columns],
+                };
+                Held { shape, ..held }
             }),
         };
         held.into_iter().collect()
@@ -173,6 +179,8 @@ impl Expansion<'_> {
         let Some(found) = found else { return Vec::new() };
         let groups = match layout {
             Layout::Heads => self.names.n_kv_heads,
+            Layout::QueryHeads => self.names.n_heads,
+            Layout::StateHeads => self.names.n_state_heads,
             Layout::Shards => 4,
             Layout::Rows | Layout::Underscored | Layout::Columns | Layout::Frames | Layout::Taps | Layout::Patches => 1,
         };
@@ -188,7 +196,17 @@ impl Expansion<'_> {
             (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
             (_, Layout::Taps, _) => vec![outputs, 1, inputs],
             (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
-            (_, Layout::Rows | Layout::Underscored | Layout::Heads | Layout::Shards | Layout::Patches, _) => {
+            (
+                _,
+                Layout::Rows
+                | Layout::Underscored
+                | Layout::Heads
+                | Layout::QueryHeads
+                | Layout::StateHeads
+                | Layout::Shards
+                | Layout::Patches,
+                _,
+            ) => {
                 vec![outputs, inputs]
             }
         };

@@ -24,6 +24,7 @@ mod mixers;
 mod mixture;
 mod nanogpt;
 mod parallel;
+mod recurrent;
 mod renaming;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub(super) use llama::{
 pub(super) use mixers::LFM2;
 pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
+pub(super) use recurrent::{BAMBA, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, QWEN3_5, QWEN3_NEXT};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2};
 
@@ -73,7 +75,8 @@ enum Holds {
     Table(&'static str),
     /// The `weight` of the module is a table of positions, with this many unused rows before the first position.
     Positions(&'static str, usize),
-    /// The module itself is a table with this many axes; it has no `weight`.
+    /// The module itself is a table with this many axes; it has no `weight`. A table of one column has one axis if this
+    /// is 2.
     Bare(&'static str, usize),
     /// The module itself is the factor per feature on the branch of this site; it has no `weight`.
     LayerScale(&'static str),
@@ -101,6 +104,10 @@ enum Layout {
     Underscored,
     Columns,
     Heads,
+    /// Rows are cut into groups, one per head of queries, and every group like `Rows`.
+    QueryHeads,
+    /// Rows are cut into groups, one per head of keys of a recurrence, and every group like `Rows`.
+    StateHeads,
     Shards,
     /// One map over three frames: [out, in, 3].
     Frames,
@@ -154,6 +161,14 @@ const fn columns(name: &'static str, ours: &'static [&'static str]) -> Module {
 
 const fn heads(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Heads) }
+}
+
+const fn query_heads(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::QueryHeads) }
+}
+
+const fn state_heads(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::StateHeads) }
 }
 
 const fn shards(name: &'static str, ours: &'static [&'static str]) -> Module {
@@ -214,8 +229,12 @@ pub struct Names {
     modules: Option<Modules>,
     axes: Axes,
     head: HeadNames,
+    /// The number of heads of queries.
+    n_heads: usize,
     /// The number of groups of rows in weights that are divided by heads.
     n_kv_heads: usize,
+    /// The number of heads of keys of a recurrence.
+    n_state_heads: usize,
     norm_biases: bool,
     /// True if attention and feed-forward network share their norm.
     shares_norm: bool,
@@ -257,6 +276,8 @@ impl Names {
             modules: None,
             axes: Axes::default(),
             head: HeadNames::default(),
+            n_heads: architecture.n_heads.unwrap_or(1),
+            n_state_heads: architecture.recurrence.map_or(1, |mixer| mixer.n_key_heads),
             n_kv_heads: architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1),
             norm_biases: architecture.biases,
             shares_norm: architecture.parallel == Parallel::SharedNorm,

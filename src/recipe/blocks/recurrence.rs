@@ -28,15 +28,15 @@ impl Block<'_> {
     /// The recurrence with its gate, up to the last linear map.
     pub(super) fn gated_recurrence(&self) -> Vec<Node> {
         let mixer = self.recurrent_mixer();
-        let norm = (mixer.norm_groups > 0).then(|| rms_norm("norm", mixer.norm_groups, self.norm_eps()));
+        let norm = |name| (mixer.norm_groups > 0).then(|| rms_norm(name, mixer.norm_groups, self.norm_eps()));
         let gate = vec![self.recurrent_map("gated.gate", Role::Value, mixer.width()), silu("gate_activation")];
         let (heads, after) = match mixer.form {
-            RecurrentForm::GatedDelta => ([self.delta_heads()].into_iter().chain(norm).collect(), None),
-            RecurrentForm::Mamba2 => (vec![self.mamba2_heads()], norm),
+            RecurrentForm::GatedDelta => ([self.delta_heads()].into_iter().chain(norm("norm")).collect(), None),
+            RecurrentForm::Mamba2 => (vec![self.mamba2_heads()], norm("gated_norm")),
             RecurrentForm::Mamba1 => {
                 let mut heads = self.convolved("gated.input", Role::Value, mixer.width());
                 heads.push(self.mamba1_heads());
-                (heads, norm)
+                (heads, norm("gated_norm"))
             }
         };
         let gated = Node::new("gated", Op::Product(Product { factors: vec![heads, gate] }));
