@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 /// Advice for a config whose structure is not computed.
 const ADVICE: &str = "describe the nearest network in a TOML file (docs/model-files.md lists all keys)";
 
-const STATE_SPACE: &str =
-    "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
+const STATE_SPACE: &str = "its state-space, recurrent or linear-attention layers are not of a kind that is computed, which gated delta rules, \
+     Mamba and Mamba-2 are";
 
 struct Structure {
     /// The reason why the structure is not computed.

@@ -10,8 +10,7 @@ fn imported(text: &str) -> Imported {
 #[test]
 fn every_family_has_a_network_by_default() {
     for family in families::FAMILIES {
-        // Hybrids have state-space layers unless their config says otherwise.
-        for model_type in family.model_types.iter().filter(|name| **name != "granitemoehybrid") {
+        for model_type in family.model_types {
             let got = imported(&format!(r#"{{"model_type": "{model_type}"}}"#));
             let resolved = got.architecture.resolved();
             assert!(resolved.is_ok(), "{model_type}: {:?}", resolved.err());
@@ -41,8 +40,7 @@ fn errors_name_the_key_or_the_kind() {
     let message = |text: &str| import(text, &Options::default()).unwrap_err().to_string();
     assert!(message("[]").starts_with("not a config"));
     assert!(message("{}").starts_with("the config has no model_type; no known family reads all its keys: describe"));
-    assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
-    assert!(message(r#"{"model_type": "granitemoehybrid"}"#).contains("state-space"));
+    assert!(message(r#"{"model_type": "falcon_mamba"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "llama4_text"}"#).contains("its experts read tokens"));
     assert!(message(r#"{"model_type": "phimoe"}"#).contains("sparsemixer"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
@@ -372,7 +370,7 @@ fn named_in(message: &str) -> Options {
 fn structures_that_are_not_computed_are_named() {
     let expected = [
         ("deberta-v2", "disentangled"),
-        ("qwen3_5_moe_text", "state-space"),
+        ("recurrent_gemma", "state-space"),
         ("gpt_oss", "sinks"),
         ("albert", "share"),
         ("bitnet", "ternary"),

@@ -201,7 +201,7 @@ pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids, in which some blocks have Mamba-2.
+/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids but for their Mamba-2.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     let hybrid = keys.family() == "granitemoehybrid";
     let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
@@ -219,9 +219,6 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
     keys.same(&["normalization_function"]);
-    if hybrid {
-        super::recurrent::hybrid(keys, &mut architecture)?;
-    }
     Ok(architecture)
 }
 

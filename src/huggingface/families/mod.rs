@@ -84,7 +84,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
     Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
     Family { model_types: &["granitemoe"], read: mixture::granite, names: |_| names::GRANITE_MOE },
-    Family { model_types: &["granitemoehybrid"], read: mixture::granite, names: |_| names::GRANITE_HYBRID },
+    Family { model_types: &["granitemoehybrid"], read: recurrent::granite, names: |_| names::GRANITE_HYBRID },
     Family { model_types: &["qwen3_next"], read: recurrent::qwen, names: |_| names::QWEN3_NEXT },
     Family { model_types: &["qwen3_5_text", "qwen3_5_moe_text"], read: recurrent::qwen, names: |_| names::QWEN3_5 },
     Family { model_types: &["bamba"], read: recurrent::bamba, names: |_| names::BAMBA },

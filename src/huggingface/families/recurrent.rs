@@ -74,11 +74,16 @@ pub(super) fn bamba(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Adds the Mamba-2 of hybrids with attention: Granite 4 and Bamba.
-pub(super) fn hybrid(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
-    if architecture.mixers.is_empty() {
-        architecture.mixers = layers(keys, architecture.n_layers, |_| Mixer::Recurrence)?;
-    }
+/// Granite 4: Mamba-2 in the blocks that `layer_types` names.
+pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = super::mixture::granite(keys)?;
+    architecture.mixers = layers(keys, architecture.n_layers, |_| Mixer::Recurrence)?;
+    hybrid(keys, &mut architecture)?;
+    Ok(architecture)
+}
+
+/// Adds the Mamba-2 of hybrids with attention.
+fn hybrid(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
     if !architecture.mixers.contains(&Mixer::Recurrence) {
         architecture.mixers = Vec::new();
         return Ok(());

@@ -38,6 +38,7 @@ impl Key {
         let nested = [
             ("experts", "pub struct Experts"),
             ("latent", "pub struct Latent"),
+            ("recurrence", "pub struct RecurrentMixer"),
             ("stem.patches", "    Patches"),
             ("stem.audio", "    Audio"),
             ("hf_init", "pub struct InitTable"),
@@ -87,9 +88,10 @@ fn written_type(name: &str) -> String {
         "bool" => "`true` or `false`".to_owned(),
         "Init" => "[distribution](#distributions)".to_owned(),
         "Architecture" => "table of these keys".to_owned(),
-        "Experts" | "Latent" | "Stem" | "InitTable" | "BTreeMap<String, TensorInit>" => {
+        "Experts" | "Latent" | "RecurrentMixer" | "Stem" | "InitTable" | "BTreeMap<String, TensorInit>" => {
             "[table](#nested-tables)".to_owned()
         }
+        "Rates" | "StepBias" => "[word or table](#nested-tables)".to_owned(),
         "Weighting" => "[word](#words)".to_owned(),
         word if source::WORDS.iter().any(|(_, name)| *name == word) => "[word](#words)".to_owned(),
         other => panic!("the page has no word for the type {other}: add it in tests/sigprop/book/model_files.rs"),
