@@ -191,9 +191,25 @@ pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
     advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
 };
 
+pub(super) static RECURRENCE_WIDTH: CaveatKind = CaveatKind {
+    name: "recurrence_width",
+    quantity: "±, token correlations of gradients of steps and strengths",
+    size: "",
+    about: "Recurrences (state-space models, linear attention) are predicted at infinite width, but for the cosine of tokens.",
+    advice: "Measure with `sigprop validate`.",
+};
+
+pub(super) static IDLE_STATE: CaveatKind = CaveatKind {
+    name: "idle_state",
+    quantity: "none: the state of a recurrence has almost no effect at initialisation",
+    size: "share of the second moment of the output that the state has",
+    about: "The skip of a recurrence has more than 99 % of its output.",
+    advice: "Initialise the maps before queries, keys and values larger if the state is to be used from the start.",
+};
+
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 22] = [
+    pub const ALL: [&'static Self; 24] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -216,5 +232,7 @@ impl CaveatKind {
         &UNEVEN_ROWS,
         &SHARED_TENSOR,
         &SHARED_WIDTH,
+        &RECURRENCE_WIDTH,
+        &IDLE_STATE,
     ];
 }

@@ -98,7 +98,27 @@ pub enum Condition {
     /// Several sites use one tensor, and the prediction follows this at infinite width alone; the number is how many use
     /// it.
     SharedWidth(usize),
+    /// A recurrence is predicted at infinite width, but for the fluctuating cosine of two tokens.
+    RecurrenceWidth,
+    /// The state of a recurrence adds little to its output; the number is its share of the second moment.
+    IdleState(f64),
 }
+
+/// The text of [`Condition::RecurrenceWidth`].
+const RECURRENCE: &str = "\
+    the outputs of a recurrence count as newly sampled entries. ± is too small by a factor of up to 5 where a recurrence \
+    has few heads, and gradients of steps and strengths have no token correlation";
+
+/// The text of [`Condition::UnevenGains`].
+const UNEVEN_GAINS: &str = "\
+    gains vary so much between features that single features carry most of the gradient through these norms. The \
+    predicted gradient is the mean over networks; that of a single network is typically smaller, by orders of \
+    magnitude in deep stacks";
+
+/// The text of [`Condition::DependentWeights`].
+const DEPENDENT_WEIGHTS: &str = "\
+    weights are equal or correlated, and the prediction assumes that they are independent. Token correlations \
+    and gradients can be off by any factor";
 
 impl Condition {
     /// Its kind.
@@ -126,6 +146,8 @@ impl Condition {
             Self::UnevenRows(_) => &kind::UNEVEN_ROWS,
             Self::SharedTensor(..) => &kind::SHARED_TENSOR,
             Self::SharedWidth(_) => &kind::SHARED_WIDTH,
+            Self::RecurrenceWidth => &kind::RECURRENCE_WIDTH,
+            Self::IdleState(_) => &kind::IDLE_STATE,
         }
     }
 
@@ -147,11 +169,15 @@ impl Condition {
             | Self::MeanOfWeights(size)
             | Self::UnevenGains(size)
             | Self::UnevenRows(size)
-            | Self::SharedTensor(_, size)) => Some(size),
+            | Self::SharedTensor(_, size)
+            | Self::IdleState(size)) => Some(size),
             &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
-            Self::Scheme(_) | Self::SchemeScale(_) | Self::Config(_) | Self::DependentWeights | Self::UnreadType(_) => {
-                None
-            }
+            Self::Scheme(_)
+            | Self::SchemeScale(_)
+            | Self::Config(_)
+            | Self::DependentWeights
+            | Self::UnreadType(_)
+            | Self::RecurrenceWidth => None,
         }
     }
 
@@ -209,11 +235,7 @@ impl Condition {
                 percent(*share)
             ),
             Self::Scheme(why) | Self::SchemeScale(why) | Self::Config(why) => why.clone(),
-            Self::DependentWeights => {
-                "weights are equal or correlated, and the prediction assumes that they are independent. \
-                                       Token correlations and gradients can be off by any factor"
-                    .to_owned()
-            }
+            Self::DependentWeights => DEPENDENT_WEIGHTS.to_owned(),
             Self::HeavyTails(kurtosis, excess) => format!(
                 "weights have heavy tails (kurtosis {}) and are few per output, so that outputs have an excess kurtosis of up to \
                  {}. After activations and norms, second moments can be off by a similar share",
@@ -232,12 +254,7 @@ impl Condition {
                  after it may be off by up to {}",
                 percent(*share)
             ),
-            Self::UnevenGains(_) => {
-                "gains vary so much between features that single features carry most of the gradient \
-                                     through these norms. The predicted gradient is the mean over networks; that of a \
-                                     single network is typically smaller, by orders of magnitude in deep stacks"
-                    .to_owned()
-            }
+            Self::UnevenGains(_) => UNEVEN_GAINS.to_owned(),
             Self::UnevenRows(ratio) => format!(
                 "standard deviations of rows differ by a factor of {}. The loss and its gradient norm include this, within about \
                  10 %; the stream is that of average rows, and sequences with many tokens of large rows differ",
@@ -251,6 +268,12 @@ impl Condition {
             Self::SharedWidth(uses) => format!(
                 "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, second \
                  moments may be off by a share of about {uses}/width, and effects of first steps treat each use as independent"
+            ),
+            Self::RecurrenceWidth => RECURRENCE.to_owned(),
+            Self::IdleState(share) => format!(
+                "the state adds {} of the output: this layer starts as a gated map of single tokens, and queries, keys and steps \
+                 get almost no gradient. This is no error of the prediction",
+                percent(*share)
             ),
         }
     }

@@ -96,13 +96,12 @@ fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Resu
 
 fn drawn(part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
     match part.start {
-        Start::Constant(value) => vec![value as f32; columns],
+        Start::Constant(value) | Start::StepBiases(StepBias::Value(value)) => vec![value as f32; columns],
         Start::LogRates(Rates::Counted) if columns > 1 => (1..=columns).map(|rate| (rate as f32).ln()).collect(),
         Start::LogRates(Rates::Counted) => vec![((row + 1) as f32).ln()],
         Start::LogRates(Rates::Uniform { low, high }) => {
             between([low, high], part, row, columns, draw).into_iter().map(f32::ln).collect()
         }
-        Start::StepBiases(StepBias::Value(value)) => vec![value as f32; columns],
         Start::StepBiases(StepBias::LogUniform { low, high }) => {
             let logarithms = between([low.ln(), high.ln()], part, row, columns, draw);
             logarithms.into_iter().map(|ln| ln.exp().exp_m1().ln()).collect()

@@ -144,10 +144,9 @@ impl PlannedPart {
 impl Distribution {
     fn of(start: Start) -> Self {
         let init = match start {
-            Start::Constant(value) => return Self::Constant { value },
+            Start::Constant(value) | Start::StepBiases(StepBias::Value(value)) => return Self::Constant { value },
             Start::LogRates(Rates::Counted) => return Self::LogCount,
             Start::LogRates(Rates::Uniform { low, high }) => return Self::LogUniform { bounds: [low, high] },
-            Start::StepBiases(StepBias::Value(value)) => return Self::Constant { value },
             Start::StepBiases(StepBias::LogUniform { low, high }) => {
                 return Self::InverseSoftplus { bounds: [low, high] };
             }

@@ -41,6 +41,9 @@ const LARGEST_SMOOTH_SCORE: f64 = 0.7;
 /// The largest mean, relative to the root of the second moment, that has no caveat.
 const SMALL_MEAN: f64 = 1e-3;
 
+/// The share of the output of a recurrence below which its state counts as idle.
+const IDLE: f64 = 0.01;
+
 /// A pass of the moments of the infinitely wide network through a stack.
 pub(crate) struct MeanFieldPass {
     sites: Sites,
@@ -537,6 +540,8 @@ impl Interpreter<'_> for MeanFieldPass {
             Fan::Recurrence(recurrence) => {
                 let recurred =
                     Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts, self.cosine_variance);
+                let share = recurred.state_share();
+                self.rows.caveat(at, (share < IDLE).then_some(Condition::IdleState(share)));
                 return Ok((recurred.output(), Kept::Recurrence(Arc::new(recurred))));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),

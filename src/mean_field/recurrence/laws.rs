@@ -118,11 +118,12 @@ impl Collected {
         let Law { square_decay, mean_write, pair_write, own_write, joint, slopes, .. } = law;
         let [write_slope, decay_slope, both] = slopes;
         for (rung, weight) in around(decay) {
-            // A rung of another decay keeps the ratios of the moments to powers of the decay.
+            // A rung of another decay keeps the share that the variance of α has of its bound a (1 − a), and the ratio
+            // of the joint moment to the decay. Ratios E α²/a² have no bound where decays are fast.
             let ratio = rate(rung) / decay.max(f64::MIN_POSITIVE);
             let numbers = [
                 1.0,
-                square_decay / (decay * decay).max(f64::MIN_POSITIVE),
+                (square_decay - decay * decay) / (decay * (1.0 - decay)).max(f64::MIN_POSITIVE),
                 *mean_write,
                 *pair_write,
                 *own_write,
@@ -146,7 +147,7 @@ impl Collected {
             Law {
                 share,
                 rung,
-                square_decay: (decay * decay * mean(1)).clamp(decay * decay, 1.0),
+                square_decay: (decay * decay + decay * (1.0 - decay) * mean(1)).clamp(decay * decay, 1.0),
                 mean_write: mean(2),
                 pair_write: mean(3),
                 own_write: mean(4),

@@ -256,7 +256,7 @@ impl OfLaw {
         let state = State { ladder, law: &law };
         let held = state.forward(&written(key, &Signal { kernel: values.clone(), ..value.clone() }, cosine_variance));
         let held_means = means_product(key).map(|means| state.forward(&means.times(&values)));
-        Self { values, held, held_means, law }
+        Self { law, values, held, held_means }
     }
 
     /// Returns the gradients for Q∘G and M^q∘G.

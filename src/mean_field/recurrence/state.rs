@@ -72,7 +72,9 @@ impl State<'_> {
         let (chart, positions) = (&self.ladder.chart, &writes.positions);
         let smooth = positions.class_mean(|point| writes.pairs[point]);
         let (mut mean, earlier) = self.summed(Side::Earlier, &smooth);
-        mean.iter_mut().for_each(|number| *number *= pair_write);
+        for number in &mut mean {
+            *number *= pair_write;
+        }
         let diagonals: Vec<usize> = chart.lower_diagonals().collect();
         let excess = square_decay - decay * decay;
         let sources: Vec<f64> = (0..positions.nodes())

@@ -7,6 +7,7 @@ use sigprop_stack::{Fan, Interpreter, Mixture, Site};
 
 use super::inside::{self, Inside};
 use super::{FiniteWidthPass, Gradient, Kept, Signal};
+use crate::caveat::Condition;
 use crate::finite_width::attention::AtPath;
 use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
@@ -138,7 +139,10 @@ impl FiniteWidthPass {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
-            (Fan::Recurrence(_), _) => self.recurred(&x, &y),
+            (Fan::Recurrence(_), _) => {
+                self.leading.rows.caveat(at, Some(Condition::RecurrenceWidth));
+                self.recurred(&x, &y)
+            }
             (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
                 self.routed((mixture, routing), [&x, &parts[0]], &y)
             }

@@ -1,13 +1,13 @@
 use sigprop_stack::{
-    Activation, Component, Decay, Gaussian, GradientSeed, Node, Norm, NormKind, Op, Rates, Recurrence, Scale, Source,
-    Stack, StepBias, Stepped, Stream, Write,
+    Activation, Component, Decay, Gaussian, GradientSeed, Node, Norm, NormKind, Op, Quantity, Rates, Recurrence, Scale,
+    Source, Stack, StepBias, Stepped, Stream, Write,
 };
 
-use crate::support::{activation, assert_twin, linear};
+use crate::support::{activation, assert_twin_known, linear};
 
 /// The numbers of heads and their widths.
 #[derive(Clone, Copy)]
-struct Heads {
+struct Sizes {
     n_heads: usize,
     n_key_heads: usize,
     d_key: usize,
@@ -15,14 +15,22 @@ struct Heads {
 }
 
 /// The width of the input and of the output.
-const WIDTH: usize = 128;
+const WIDTH: usize = 512;
 /// The steps without input at the start of models: softplus of the bias is log-uniform.
 const LOG_UNIFORM: StepBias = StepBias::LogUniform { low: 1e-3, high: 0.1 };
 const CORRELATIONS: [f64; 2] = [0.0, 0.5];
+/// Not predicted, as the caveat says: fluctuations between networks, whose heads are few, and products of the gradients of
+/// two steps or strengths.
+const NOT_PREDICTED: [(&str, Quantity); 4] = [
+    ("", Quantity::LnVarianceStd),
+    ("", Quantity::LnGradVarianceStd),
+    ("step", Quantity::GradTokenCorrelation),
+    ("strength", Quantity::GradTokenCorrelation),
+];
 
 /// A recurrence that writes with the strength 1, on linear maps of the input.
-fn recurrence(heads: Heads, decay: Decay) -> Recurrence {
-    let Heads { n_heads, n_key_heads, d_key, d_value } = heads;
+fn recurrence(heads: Sizes, decay: Decay) -> Recurrence {
+    let Sizes { n_heads, n_key_heads, d_key, d_value } = heads;
     Recurrence {
         n_heads,
         n_key_heads,
@@ -63,8 +71,8 @@ fn of_length_one(mut recurrence: Recurrence) -> Recurrence {
     let d_key = recurrence.d_key as f64;
     let norm = Norm { groups: recurrence.n_key_heads, ..Norm::plain(NormKind::RmsNorm, 1e-6 / d_key) };
     for (chain, name) in [(&mut recurrence.query, "query"), (&mut recurrence.key, "key")] {
-        chain.push(Node::apply(&format!("{name}_norm"), Component::Norm(norm)));
-        chain.push(Node::apply(&format!("{name}_scale"), Component::Scale(Scale { factor: d_key.powf(-0.5) })));
+        chain.push(Node::apply(format!("{name}_norm"), Component::Norm(norm)));
+        chain.push(Node::apply(format!("{name}_scale"), Component::Scale(Scale { factor: d_key.powf(-0.5) })));
     }
     recurrence
 }
@@ -81,14 +89,14 @@ fn assert_twins(recurrence: &Recurrence, seq_len: usize, replicates: usize) {
         ];
         let stream = Stream { name: "main".to_owned(), seq_len, source, body };
         let stack = Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.25 });
-        assert_twin(&stack, replicates);
+        assert_twin_known(&["recurrence_width"], &NOT_PREDICTED, &stack, replicates);
     }
 }
 
 /// Lightning attention: a fixed decay per head. One head remembers everything, as in plain linear attention.
 #[test]
 fn fixed_decays() {
-    let heads = Heads { n_heads: 4, n_key_heads: 4, d_key: 32, d_value: 32 };
+    let heads = Sizes { n_heads: 4, n_key_heads: 4, d_key: 32, d_value: 32 };
     let fixed = recurrence(heads, Decay::Fixed { rates: vec![0.0, 0.1, 0.4, 1.0] });
     assert_twins(&fixed, 16, 200);
     assert_twins(&behind_silu(fixed), 16, 200);
@@ -97,7 +105,7 @@ fn fixed_decays() {
 /// Mamba-2: the step is the strength of a write, heads have rates of their own and share queries and keys.
 #[test]
 fn steps_that_write() {
-    let heads = Heads { n_heads: 8, n_key_heads: 2, d_key: 32, d_value: 32 };
+    let heads = Sizes { n_heads: 8, n_key_heads: 2, d_key: 32, d_value: 32 };
     let decay = Decay::Stepped(stepped(heads.n_heads, LOG_UNIFORM, Rates::Counted));
     let centred = Recurrence { write: Write::Step, skip: Some(1.0), scale: 1.0, ..recurrence(heads, decay) };
     assert_twins(&centred, 24, 200);
@@ -107,7 +115,7 @@ fn steps_that_write() {
 /// Mamba-2 with steps and scores so large that the output is mostly due to the state.
 #[test]
 fn states_without_a_skip() {
-    let heads = Heads { n_heads: 8, n_key_heads: 8, d_key: 32, d_value: 32 };
+    let heads = Sizes { n_heads: 8, n_key_heads: 8, d_key: 32, d_value: 32 };
     let decay = Decay::Stepped(stepped(heads.n_heads, StepBias::Value(-2.0), Rates::Uniform { low: 0.5, high: 2.0 }));
     assert_twins(&Recurrence { write: Write::Step, ..recurrence(heads, decay) }, 16, 200);
 }
@@ -115,27 +123,27 @@ fn states_without_a_skip() {
 /// Gated DeltaNet: keys of length one, erasing, and strengths behind a sigmoid.
 #[test]
 fn gated_delta_rule() {
-    let heads = Heads { n_heads: 4, n_key_heads: 2, d_key: 64, d_value: 32 };
+    let heads = Sizes { n_heads: 16, n_key_heads: 8, d_key: 64, d_value: 16 };
     let decay = Decay::Stepped(stepped(heads.n_heads, StepBias::Value(1.0), Rates::Uniform { low: 0.01, high: 16.0 }));
     let gated = Recurrence { write: sigmoid(heads.n_heads), delta: true, ..recurrence(heads, decay) };
-    assert_twins(&of_length_one(gated), 16, 200);
+    assert_twins(&of_length_one(gated), 12, 100);
 }
 
 /// Kimi delta attention: every channel of the keys has a step.
 #[test]
 fn steps_per_channel() {
-    let heads = Heads { n_heads: 4, n_key_heads: 4, d_key: 32, d_value: 32 };
+    let heads = Sizes { n_heads: 8, n_key_heads: 8, d_key: 64, d_value: 32 };
     let rates = Rates::Uniform { low: 1.0, high: 16.0 };
     let stepped = stepped(heads.n_heads * heads.d_key, LOG_UNIFORM, rates);
     let decay = Decay::Stepped(Stepped { step_per_channel: true, ..stepped });
     let kimi = Recurrence { write: sigmoid(heads.n_heads), delta: true, ..recurrence(heads, decay) };
-    assert_twins(&of_length_one(kimi), 16, 200);
+    assert_twins(&of_length_one(kimi), 12, 100);
 }
 
 /// Mamba-1: every feature is a head with values of width 1, and every channel of the state has a rate.
 #[test]
 fn rates_per_channel() {
-    let heads = Heads { n_heads: 256, n_key_heads: 1, d_key: 32, d_value: 1 };
+    let heads = Sizes { n_heads: 256, n_key_heads: 1, d_key: 32, d_value: 1 };
     let stepped = stepped(heads.n_heads, LOG_UNIFORM, Rates::Counted);
     let decay = Decay::Stepped(Stepped { rate_per_channel: true, ..stepped });
     let selective = Recurrence { write: Write::Step, skip: Some(1.0), scale: 1.0, ..recurrence(heads, decay) };

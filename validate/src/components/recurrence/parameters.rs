@@ -1,6 +1,6 @@
 //! The parameters of a recurrence: rates, biases of steps, and skips.
 
-use sigprop_stack::{Decay, Init, Rates, Recurrence, StepBias};
+use sigprop_stack::{Decay, Init, Rates, Recurrence, StepBias, Tensor};
 
 use crate::random::{Purpose, Random};
 
@@ -17,11 +17,11 @@ pub(super) struct Parameters {
 impl Parameters {
     pub(super) fn new(recurrence: &Recurrence, random: &Random, site: &str) -> Self {
         let n_heads = recurrence.n_heads;
-        let numbers = |per_channel: bool| n_heads * if per_channel { recurrence.d_key } else { 1 };
-        let uniform = |name: &str, count: usize, low: f64, high: f64| {
-            let mut samples = vec![0.0; count];
-            let streams = random.streams(Purpose::Weight, &format!("{site}.{name}"));
-            streams.fill(0, Init::Uniform { bound: 0.5 * (high - low) }, &mut samples);
+        // Rows of the shape that the parameter has in the stack.
+        let uniform = |name: &str, [rows, columns]: [usize; 2], low: f64, high: f64| {
+            let init = Init::Uniform { bound: 0.5 * (high - low) };
+            let mut samples = vec![0.0; rows * columns];
+            random.rows(Purpose::Weight, &Tensor { name: format!("{site}.{name}"), init }, columns, &mut samples);
             for sample in &mut samples {
                 *sample += 0.5 * (low + high);
             }
@@ -33,16 +33,19 @@ impl Parameters {
             Decay::Fixed { rates } => return Self { rates: rates.clone(), biases: Vec::new(), skips },
             Decay::Stepped(stepped) => stepped,
         };
+        let channels = |per_channel: bool| if per_channel { recurrence.d_key } else { 1 };
         let rates = match (stepped.rates, stepped.rate_per_channel) {
             (Rates::Counted, false) => counted(n_heads),
             (Rates::Counted, true) => counted(recurrence.d_key).repeat(n_heads),
-            (Rates::Uniform { low, high }, per_channel) => uniform("log_rate", numbers(per_channel), low, high),
+            (Rates::Uniform { low, high }, per_channel) => {
+                uniform("log_rate", [n_heads, channels(per_channel)], low, high)
+            }
         };
-        let steps = numbers(stepped.step_per_channel);
+        let steps = n_heads * channels(stepped.step_per_channel);
         let biases = match stepped.bias {
             StepBias::Value(bias) => vec![bias; steps],
             StepBias::LogUniform { low, high } => {
-                let logarithms = uniform("step_bias", steps, libm::log(low), libm::log(high));
+                let logarithms = uniform("step_bias", [steps, 1], libm::log(low), libm::log(high));
                 logarithms.into_iter().map(|ln_step| inverse_softplus(libm::exp(ln_step))).collect()
             }
         };
