@@ -79,7 +79,7 @@ impl Block<'_> {
             chain
         };
         let strength = vec![self.recurrent_map("gated.heads.strength", Role::Step, mixer.n_heads)];
-        self.heads_of(Recurrence {
+        heads(Recurrence {
             scale: root,
             write: Write::Sigmoid { factor: mixer.strength, strength },
             delta: true,
@@ -94,7 +94,7 @@ impl Block<'_> {
     fn mamba2_heads(&self) -> Node {
         let mixer = self.recurrent_mixer();
         let keys = mixer.n_key_heads * mixer.d_key;
-        self.heads_of(Recurrence {
+        heads(Recurrence {
             query: self.convolved("gated.heads.query", Role::Query, keys),
             key: self.convolved("gated.heads.key", Role::Key, keys),
             value: self.convolved("gated.heads.value", Role::Value, mixer.width()),
@@ -116,14 +116,10 @@ impl Block<'_> {
         let fans = Fans::new(mixer.step_rank, mixer.n_heads);
         step.push(self.linear(&format!("{RECURRENCE}.gated.heads.step"), Role::Step, fans, false));
         let (query, key) = (latent("query", Role::Query, mixer.d_key), latent("key", Role::Key, mixer.d_key));
-        let heads = self.state_space(step);
-        let Decay::Stepped(stepped) = heads.decay else { unreachable!("state-space models have steps") };
+        let plain = self.state_space(step);
+        let Decay::Stepped(stepped) = plain.decay else { unreachable!("state-space models have steps") };
         let decay = Decay::Stepped(Stepped { rate_per_channel: true, ..stepped });
-        self.heads_of(Recurrence { decay, query, key, ..heads })
-    }
-
-    fn heads_of(&self, recurrence: Recurrence) -> Node {
-        Node::new("heads", Op::Recurrence(recurrence))
+        heads(Recurrence { decay, query, key, ..plain })
     }
 
     /// A recurrence of a state-space model, without its chains but for the `step`.
@@ -146,6 +142,10 @@ impl Block<'_> {
             value: Vec::new(),
         }
     }
+}
+
+fn heads(recurrence: Recurrence) -> Node {
+    Node::new("heads", Op::Recurrence(recurrence))
 }
 
 fn silu(name: &str) -> Node {
