@@ -8,6 +8,7 @@ mod effects;
 mod error;
 mod file;
 mod parts;
+mod recurrence;
 mod resolved;
 #[cfg(test)]
 mod tests;
@@ -21,10 +22,11 @@ pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
 pub use parts::{Experts, GlobalHeads, InitTable, Latent, Stem, TensorInit};
+pub use recurrence::RecurrentMixer;
 pub use resolved::Resolved;
 pub use words::{
-    Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, NormChoice, NormPlacement, Parallel, Positions,
-    QkNorm,
+    Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, Mixer, NormChoice, NormPlacement, Parallel,
+    Positions, QkNorm, RecurrentForm,
 };
 
 /// Description of a network. Field names are the keys of MODEL files. `docs/model-files.md` is made of the comments at
@@ -118,8 +120,19 @@ pub struct Architecture {
     /// Attention sinks, one answer per block: each head has a learned logit that takes part of the weight of every query.
     /// Empty: no block has sinks.
     pub attention_sinks: Vec<bool>,
+    /// Gate on the outputs of the heads: the sigmoid of a linear map multiplies them (Qwen3-Next).
+    pub attention_gate: bool,
     /// Multi-head latent attention (DeepSeek): queries and keys come from low-rank latents.
     pub latent: Option<Latent>,
+    // Mixers.
+    /// Mixer of tokens in every block, one word per block; empty: attention in all of them.
+    pub mixers: Vec<Mixer>,
+    /// Number of tokens that a short convolution reads: the present one and those before it.
+    pub convolution_taps: usize,
+    /// Biases of short convolutions and of the maps around them; by default `biases`.
+    pub convolution_biases: Option<bool>,
+    /// Recurrence of blocks with that mixer.
+    pub recurrence: Option<RecurrentMixer>,
     // Positions.
     /// Representation of positions.
     pub positions: Positions,
@@ -161,6 +174,8 @@ pub struct Architecture {
     /// Patches of an image or frames of audio in place of token ids.
     pub stem: Option<Stem>,
     // Feed-forward networks that are mixtures.
+    /// Presence of a feed-forward network, one answer per block; empty: every block has one.
+    pub feed_forwards: Vec<bool>,
     /// Mixture of experts in place of the feed-forward network.
     pub experts: Option<Experts>,
     /// Indices of blocks that keep a plain feed-forward network where `experts` has a mixture.
@@ -272,7 +287,12 @@ impl Default for Architecture {
             attention_scale_by_layer: false,
             attention_softcap: None,
             attention_sinks: Vec::new(),
+            attention_gate: false,
             latent: None,
+            mixers: Vec::new(),
+            convolution_taps: 3,
+            convolution_biases: None,
+            recurrence: None,
             positions: Positions::Learned,
             rotary_dim: None,
             rotary_base: 10_000.0,
@@ -292,6 +312,7 @@ impl Default for Architecture {
             segments: false,
             token_types: 0,
             stem: None,
+            feed_forwards: Vec::new(),
             experts: None,
             dense_blocks: Vec::new(),
             block_kv_heads: Vec::new(),
@@ -330,14 +351,15 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; patterns of windows, of rotated blocks, of sinks and of sizes are repeated.
+    /// Sets the number of blocks; patterns of one value per block are repeated.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         for sizes in [&mut self.windows, &mut self.block_kv_heads, &mut self.block_d_ff] {
             *sizes = sizes.iter().copied().cycle().take(n_layers).collect();
         }
-        for pattern in [&mut self.rotated, &mut self.attention_sinks] {
+        for pattern in [&mut self.rotated, &mut self.attention_sinks, &mut self.feed_forwards] {
             *pattern = pattern.iter().copied().cycle().take(n_layers).collect();
         }
+        self.mixers = self.mixers.iter().copied().cycle().take(n_layers).collect();
     }
 }

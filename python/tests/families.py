@@ -27,7 +27,7 @@ SCHEME = "normal:0.08"
 TOLERANCE = 2e-3
 TYPES = (
     "gpt2 gpt_neo gptj codegen gpt_neox gpt_bigcode bloom opt mpt falcon llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 olmo olmo2 "
-    "cohere glm granite stablelm starcoder2 nemotron smollm3 mixtral llama4_text qwen3_moe olmoe deepseek_v3 bert roberta distilbert electra modernbert t5 bart"
+    "cohere glm granite lfm2 stablelm starcoder2 nemotron smollm3 mixtral llama4_text qwen3_moe olmoe deepseek_v3 bert roberta distilbert electra modernbert t5 bart"
 ).split()
 NO_DROPOUT = (
     "hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop dropout attention_dropout activation_dropout "
@@ -67,6 +67,8 @@ def sizes(kind: str, draw: random.Random) -> dict[str, Any]:
     }
     if kind == "deepseek_v3":
         found["num_key_value_heads"] = heads
+    if kind == "lfm2":
+        found["full_attn_idxs"] = [1]
     if kind in ("roberta",):
         found["pad_token_id"] = 1
     return found

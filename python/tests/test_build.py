@@ -18,7 +18,7 @@ from stacks import differences
 transformers.logging.set_verbosity_error()
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
-# Together they have every component and every operation of stacks, except convolutions over several positions.
+# Together they have every component and every operation of stacks.
 NETWORKS: dict[str, dict[str, Any]] = {
     "dropout everywhere": {"train": True, "dropout": 0.2, "attention_dropout": 0.3, "drop_path": 0.3},
     "gates, grouped, rotary": {
@@ -36,6 +36,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "mixtral": {"model": transformers.MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)},
     "gpt-oss": {"model": transformers.GptOssConfig(
         **SIZES, num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=4,
+    )},
+    "lfm2": {"model": transformers.Lfm2Config(
+        **SIZES, num_key_value_heads=2, block_multiple_of=16, layer_types=["conv", "full_attention"],
     )},
     "deepseek": {"model": transformers.DeepseekV3Config(
         **SIZES, moe_intermediate_size=32, num_key_value_heads=4, n_routed_experts=4, n_group=1, topk_group=1,

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormChoice, NormPlacement, Parallel,
-    Positions, QkNorm, Stem, TensorInit,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, Mixer, NormChoice, NormPlacement,
+    Parallel, Positions, QkNorm, Stem, TensorInit,
 };
 
 /// Largest value of any size except the depth. Products of three sizes still fit easily in 64 bits, and the
@@ -47,6 +47,13 @@ impl Architecture {
             ("vocab_size", self.vocab_size.into()),
             ("embedding_width", self.embedding_width),
             ("token_types", (self.token_types > 0).then_some(self.token_types)),
+            ("convolution_taps", Some(self.convolution_taps)),
+            ("recurrence.n_heads", self.recurrence.map(|mixer| mixer.n_heads)),
+            ("recurrence.n_key_heads", self.recurrence.map(|mixer| mixer.n_key_heads)),
+            ("recurrence.d_key", self.recurrence.map(|mixer| mixer.d_key)),
+            ("recurrence.d_value", self.recurrence.map(|mixer| mixer.d_value)),
+            ("recurrence.width", self.recurrence.map(|mixer| mixer.width())),
+            ("recurrence.taps", self.recurrence.map(|mixer| mixer.taps)),
             ("latent.query_rank", self.latent.and_then(|latent| latent.query_rank)),
             ("latent.kv_rank", self.latent.map(|latent| latent.kv_rank)),
             ("latent.d_nope", self.latent.map(|latent| latent.d_nope)),
@@ -158,6 +165,25 @@ impl Architecture {
             ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),
+            ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
+            (
+                "mixers",
+                [Mixer::Convolution, Mixer::Recurrence].iter().any(|mixer| self.mixers.contains(mixer)) && !self.causal,
+                "attention without a causal mask",
+                "convolution or recurrence",
+            ),
+            (
+                "recurrence",
+                self.mixers.contains(&Mixer::Recurrence) && self.recurrence.is_none(),
+                "a table, which `mixers` needs",
+                "none",
+            ),
+            (
+                "feed_forwards",
+                self.mixers.iter().zip(&self.feed_forwards).any(|(&mixer, &ffn)| mixer == Mixer::None && !ffn),
+                "true in blocks without a mixer",
+                "false",
+            ),
             ("experts", mlp && self.experts.is_some(), "absent in an MLP", "some"),
             (
                 "block_kv_heads, block_d_ff",
@@ -219,6 +245,8 @@ impl Architecture {
             ("windows", self.windows.len()),
             ("rotated", self.rotated.len()),
             ("attention_sinks", self.attention_sinks.len()),
+            ("mixers", self.mixers.len()),
+            ("feed_forwards", self.feed_forwards.len()),
             ("block_kv_heads", self.block_kv_heads.len()),
             ("block_d_ff", self.block_d_ff.len()),
         ] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Architecture, ArchitectureError, Format, Head, Kind, Positions, Resolved};
+use super::{Architecture, ArchitectureError, Format, Head, Kind, Mixer, Positions, Resolved};
 
 /// A MODEL file: the network it describes, and the keys it sets.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,13 +104,20 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "attention_sinks",
         "attention_dropout",
         "qk_norm",
+        "attention_gate",
         "latent",
         "qkv_biases",
         "attention_output_bias",
     ];
     let everywhere = !side.windows.is_empty() && side.windows.iter().all(|&window| window > 0);
     let by_window = [("global_heads", mlp, ENCODER), ("global_heads", everywhere, "a block without a window")];
-    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(by_window).collect()
+    let convolutions = side.mixers.contains(&Mixer::Convolution);
+    let needs_convolution = "a block with the mixer \"convolution\"";
+    let of_convolutions = ["convolution_taps", "convolution_biases"].map(|key| (key, !convolutions, needs_convolution));
+    let needs_recurrence = "a block with the mixer \"recurrence\"";
+    let of_recurrences = [("recurrence", !side.mixers.contains(&Mixer::Recurrence), needs_recurrence)];
+    let of_mixers = of_convolutions.into_iter().chain(of_recurrences);
+    keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(by_window).chain(of_mixers).collect()
 }
 
 fn positions(side: &Architecture) -> Vec<Rule> {
@@ -185,6 +192,7 @@ fn blocks(side: &Architecture, resolved: &Resolved) -> Vec<Rule> {
         ("d_ff", mlp && side.branch_depth < 2, "kind = \"encoder\" or branch_depth = 2"),
         ("d_ff", mixtures == side.n_layers, needs_plain),
         ("ffn_biases", mlp, ENCODER),
+        ("feed_forwards", mlp, ENCODER),
         ("activation_dropout", mlp, ENCODER),
         (
             "experts",

@@ -137,6 +137,15 @@ pub struct InitTable {
     /// Attention sinks.
     #[serde(default = "zero")]
     pub sink: Init,
+    /// Taps of short convolutions; by default as `value`.
+    #[serde(default)]
+    pub taps: Option<Init>,
+    /// Maps to the steps of a recurrence; by default as `value`.
+    #[serde(default)]
+    pub step: Option<Init>,
+    /// Output of a recurrence; by default as `attention_output`.
+    #[serde(default)]
+    pub recurrence_output: Option<Init>,
 }
 
 /// Distribution of a single tensor on top of a scheme: normal, normal and cut off, or uniform.
@@ -197,6 +206,9 @@ impl InitTable {
             expert_out: init,
             relative: init,
             sink: init,
+            taps: None,
+            step: None,
+            recurrence_output: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
     Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, GlobalHeads, Head,
-    InitTable, Kind, Latent, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
+    InitTable, Kind, Latent, Mixer, NormChoice, NormPlacement, Parallel, Positions, QkNorm, RecurrentMixer, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -81,7 +81,15 @@ pub struct Resolved {
     pub attention_sinks: Vec<bool>,
     pub value_scale: f64,
     pub qk_norm: QkNorm,
+    pub attention_gate: bool,
     pub latent: Option<Latent>,
+    /// Empty, or one value per block.
+    pub mixers: Vec<Mixer>,
+    pub convolution_taps: usize,
+    pub convolution_biases: bool,
+    pub recurrence: Option<RecurrentMixer>,
+    /// Empty, or one value per block.
+    pub feed_forwards: Vec<bool>,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
     /// Empty, or one value per block.
@@ -107,22 +115,24 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Number of residual connections: two per block of an encoder, three per block of a decoder with cross-attention,
-    /// fewer in blocks without attention or feed-forward network, one per layer of an MLP with residual connections.
+    /// Number of residual connections.
     pub fn residual_sublayers(&self) -> usize {
         self.residuals_before(self.n_layers)
     }
 
     /// Number of residual connections before block `index`.
     pub(crate) fn residuals_before(&self, index: usize) -> usize {
-        let without = |sizes: &[usize]| sizes.iter().take(index).filter(|size| **size == 0).count();
+        (0..index).map(|block| self.residuals_of(block)).sum()
+    }
+
+    /// Number of residual connections of block `index`: two per block of an encoder, three per block of a decoder with
+    /// cross-attention, one per layer of an MLP with residual connections. A block without a mixer or without a
+    /// feed-forward network has one fewer.
+    pub fn residuals_of(&self, index: usize) -> usize {
+        let branches = [self.mixer_of(index) != Mixer::None, self.memory_width.is_some(), self.has_feed_forward(index)];
         match self.kind {
-            Kind::Encoder => {
-                let most = (2 + usize::from(self.memory_width.is_some())) * index;
-                most - without(&self.block_kv_heads) - without(&self.block_d_ff)
-            }
-            Kind::Mlp if self.residual => index,
-            Kind::Mlp => 0,
+            Kind::Encoder => branches.into_iter().map(usize::from).sum(),
+            Kind::Mlp => usize::from(self.residual),
         }
     }
 
@@ -136,12 +146,23 @@ impl Resolved {
         self.block_d_ff.get(index).copied().unwrap_or(self.d_ff)
     }
 
+    /// Returns true if block `index` has a feed-forward network.
+    pub fn has_feed_forward(&self, index: usize) -> bool {
+        self.d_ff_of(index) > 0 && self.feed_forwards.get(index).copied().unwrap_or(true)
+    }
+
     /// Probability of dropping a branch of block `index`.
     pub fn drop_path_of(&self, index: usize) -> f64 {
         match self.drop_path_schedule {
             DropPathSchedule::Constant => self.drop_path,
             DropPathSchedule::Linear => self.drop_path * (index + 1) as f64 / self.n_layers as f64,
         }
+    }
+
+    /// The mixer of tokens in block `index`.
+    pub fn mixer_of(&self, index: usize) -> Mixer {
+        let usual = if self.kv_heads_of(index) > 0 { Mixer::Attention } else { Mixer::None };
+        self.mixers.get(index).copied().unwrap_or(usual)
     }
 
     /// The experts of block `index`; `None` if it has a plain feed-forward network.
@@ -243,7 +264,13 @@ impl Architecture {
             attention_sinks: self.attention_sinks.clone(),
             value_scale: self.value_scale,
             qk_norm: self.qk_norm,
+            attention_gate: self.attention_gate,
             latent: self.latent,
+            mixers: self.mixers.clone(),
+            convolution_taps: self.convolution_taps,
+            convolution_biases: self.convolution_biases.unwrap_or(self.biases),
+            recurrence: self.recurrence,
+            feed_forwards: self.feed_forwards.clone(),
             experts: self.experts,
             dense_blocks: self.dense_blocks.clone(),
             block_kv_heads: self.block_kv_heads.clone(),

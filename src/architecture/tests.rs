@@ -68,7 +68,7 @@ fn a_decoder_reads_the_width_of_the_encoder() {
 
 #[test]
 fn parts_that_do_not_fit_are_refused() {
-    for (architecture, expected) in [
+    for (architecture, expected) in vec![
         (
             Architecture { dyt_alpha: Some(0.5), ..plain() },
             "dyt_alpha, dyt_attention_alpha must be absent unless norm is",

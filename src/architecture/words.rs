@@ -114,6 +114,33 @@ words! {
 }
 
 words! {
+    /// Mixer of tokens in a block.
+    Mixer ("mixers") {
+        /// Attention.
+        Attention = "attention",
+        /// A short convolution of every feature over the last tokens, between two gates: `output(c ∘ conv(b ∘ x))`,
+        /// where b, c, x are linear maps of the input (LFM2).
+        Convolution = "convolution",
+        /// The recurrence that `recurrence` describes.
+        Recurrence = "recurrence",
+        /// No mixer: the block has a feed-forward network alone.
+        None = "none",
+    }
+}
+
+words! {
+    /// Form of a block around its recurrence.
+    RecurrentForm ("recurrence.form") {
+        /// Gated delta rule: queries and keys of length 1, a norm per head and then a gate (Qwen3-Next).
+        GatedDelta = "gated_delta",
+        /// Mamba-2: a gate and then a norm, if there is one.
+        Mamba2 = "mamba2",
+        /// Mamba-1: a head per feature, whose queries, keys and steps are maps of the convolved input.
+        Mamba1 = "mamba1",
+    }
+}
+
+words! {
     /// Kind of norm.
     NormChoice ("norm") {
         /// Subtracts the mean over features and divides by their standard deviation.

@@ -239,7 +239,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
             }
             Component::Convolution(convolution) => {
                 self.keep(at, &input);
-                let fan_in = convolution.kernel * convolution.fan_in;
+                let fan_in = convolution.window();
                 self.tensor(at, &convolution.weight, convolution.fan_out, fan_in);
                 if let Some(bias) = &convolution.bias {
                     self.tensor(at, bias, convolution.fan_out, 1);

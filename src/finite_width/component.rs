@@ -23,7 +23,7 @@
 //! The first column is the map from the numbers at the output to those at the input. A linear map conserves g·x, a norm
 //! removes it. Derived in docs/expansion.md, section 4.
 
-use sigprop_stack::{Dropout, Linear, Norm, NormKind};
+use sigprop_stack::{Convolution, Dropout, Linear, Norm, NormKind};
 
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
@@ -150,6 +150,18 @@ impl Context<'_> {
             },
             ..self.unchanged()
         }
+    }
+
+    /// The finite-width terms of a convolution. Its features are Gaussian if they read all features of the input;
+    /// features that read few have heavier tails, because a lasting large weight or input is in all of their tokens.
+    pub(crate) fn convolution(&self, convolution: &Convolution) -> Answer {
+        let drawn = self.drawn(convolution.fan_out as f64);
+        if convolution.groups == 1 {
+            return drawn;
+        }
+        let same = (convolution.window() as f64).recip();
+        let neighbours = same * (convolution.kernel as f64 - 1.0);
+        Answer { entries: self.x.entries.weighted_sums([same, neighbours], drawn.entries), ..drawn }
     }
 
     /// The finite-width terms of the map to x − E x, which comes before a component that subtracts the mean over

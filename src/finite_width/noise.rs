@@ -80,6 +80,23 @@ impl FourPoint {
         }
     }
 
+    /// Returns the four-point function of sums of entries with independent Gaussian weights, from the four-point function
+    /// of the entries. Two random entries of a sum are `same`, or of one feature at two tokens (`neighbours`), with these
+    /// probabilities; other pairs are independent. `gaussian` is the result if all pairs are.
+    pub(crate) fn weighted_sums(self, [same, neighbours]: [f64; 2], gaussian: Self) -> Self {
+        let sum = |gaussian: f64, one: f64, two: f64| {
+            (1.0 - same - neighbours) * gaussian + 3.0 * same * one + neighbours * two
+        };
+        let Self { aaaa, aaab, aabb, aabc, abcd } = self;
+        Self {
+            aaaa: sum(gaussian.aaaa, aaaa, 3.0 * aabb),
+            aaab: sum(gaussian.aaab, aaab, 3.0 * aabc),
+            aabb: sum(gaussian.aabb, aabb, aabb + 2.0 * abcd),
+            aabc: sum(gaussian.aabc, aabc, aabc + 2.0 * abcd),
+            abcd: sum(gaussian.abcd, abcd, 3.0 * abcd),
+        }
+    }
+
     /// Returns the four-point function of products of the entries with the independent entries of `other`.
     pub(crate) fn times(self, other: Self) -> Self {
         Self {

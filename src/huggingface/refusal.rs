@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 /// Advice for a config whose structure is not computed.
 const ADVICE: &str = "describe the nearest network in a TOML file (docs/model-files.md lists all keys)";
 
-const STATE_SPACE: &str =
-    "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
+const STATE_SPACE: &str = "its state-space, recurrent or linear-attention layers are not of a kind that is computed, which gated delta rules, \
+     Mamba and Mamba-2 are";
 
 struct Structure {
     /// The reason why the structure is not computed.
@@ -34,20 +34,13 @@ const STRUCTURES: &[Structure] = &[
     Structure {
         reason: STATE_SPACE,
         model_types: &[
-            "mamba",
             "falcon_mamba",
             "rwkv",
-            "jamba",
             "falcon_h1",
             "recurrent_gemma",
             "zamba",
-            "bamba",
-            "nemotron_h",
-            "lfm2",
             "lfm3",
             "xlstm",
-            "qwen3_next",
-            "qwen3_5",
             "kimi_linear",
             "minimax",
             "bailing_hybrid",
@@ -163,9 +156,6 @@ const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
 /// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
-    let attends = |kind: &Value| matches!(kind.as_str(), Some("attention" | "full_attention"));
-    let layers = config.get("layer_types").or(config.get("layers_block_type")).and_then(Value::as_array);
-    let hybrid = model_type == "granitemoehybrid" && !layers.is_some_and(|layers| layers.iter().all(attends));
     let streams = config.get("hc_mult").is_some_and(|value| !value.is_null());
     // The library has embeddings per layer of width 256 by default.
     let per_layer =
@@ -174,7 +164,6 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
     let is_of = |start: &&str| model_type.starts_with(*start) && !is_other(start);
     let structure = STRUCTURES.iter().find(|structure| structure.model_types.iter().any(is_of));
     let reason = match structure {
-        _ if hybrid => STATE_SPACE,
         _ if streams => "hyper-connections (hc_mult) have several residual streams",
         _ if per_layer => {
             "embeddings per layer (hidden_size_per_layer_input), which multiply a chain of the stream, are not computed"

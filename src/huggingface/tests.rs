@@ -10,8 +10,8 @@ fn imported(text: &str) -> Imported {
 #[test]
 fn every_family_has_a_network_by_default() {
     for family in families::FAMILIES {
-        // Hybrids have state-space layers, and Gemma 4 embeddings per layer, unless their config says otherwise.
-        for model_type in family.model_types.iter().filter(|name| !["granitemoehybrid", "gemma4_text"].contains(name)) {
+        // Gemma 4 has embeddings per layer, unless its config says otherwise.
+        for model_type in family.model_types.iter().filter(|name| **name != "gemma4_text") {
             let got = imported(&format!(r#"{{"model_type": "{model_type}"}}"#));
             let resolved = got.architecture.resolved();
             assert!(resolved.is_ok(), "{model_type}: {:?}", resolved.err());
@@ -41,8 +41,7 @@ fn errors_name_the_key_or_the_kind() {
     let message = |text: &str| import(text, &Options::default()).unwrap_err().to_string();
     assert!(message("[]").starts_with("not a config"));
     assert!(message("{}").starts_with("the config has no model_type; no known family reads all its keys: describe"));
-    assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
-    assert!(message(r#"{"model_type": "granitemoehybrid"}"#).contains("state-space"));
+    assert!(message(r#"{"model_type": "falcon_mamba"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "phimoe"}"#).contains("sparsemixer"));
     assert!(message(r#"{"model_type": "minimax_m3"}"#).contains("swigluoai"));
     assert!(message(r#"{"model_type": "step3p7"}"#).contains("one score per head"));
@@ -460,7 +459,7 @@ fn halves_of_t5gemma_have_their_own_keys() {
 fn structures_that_are_not_computed_are_named() {
     let expected = [
         ("deberta-v2", "disentangled"),
-        ("qwen3_5_moe_text", "state-space"),
+        ("recurrent_gemma", "state-space"),
         ("bitnet", "ternary"),
         ("longformer", "global tokens"),
         ("gemma3n_text", "per layer"),

@@ -251,7 +251,7 @@ fn collect(body: &[Node], roles: &mut HashMap<String, Role>) {
         if let Op::Apply(component) = &node.op {
             let (fan_in, weight, bias) = match component {
                 Component::Linear(linear) => (linear.fan_in, &linear.weight, linear.bias.as_ref()),
-                Component::Convolution(conv) => (conv.kernel * conv.fan_in, &conv.weight, conv.bias.as_ref()),
+                Component::Convolution(conv) => (conv.window(), &conv.weight, conv.bias.as_ref()),
                 _ => continue,
             };
             let fan_in = fan_in as f64;

@@ -1,30 +1,32 @@
 //! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + bias, where tokens outside the sequence are zero. Every tap
-//! W_k is a linear map.
+//! W_k is a linear map of each of n_groups parts of the features.
 //!
 //! ```text
-//! E y_a y_c = n_in s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_bias²
-//! G^x_bd    = n_out s² Σ_k G^y_ac over the a, c whose tap k reads b and d
+//! E y_a y_c = n_in/n_groups s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_bias²
+//! G^x_bd    = n_out/n_groups s² Σ_k G^y_ac over the a, c whose tap k reads b and d
 //! E dW²     = Σ_ac G^y_ac times the mean over k of E x x as above            E dbias² = Σ_ac G^y_ac
 //! ```
 //!
 //! where a, c are positions of tokens at the output; b, d are positions of tokens at the input; E is the average over
 //! random weights and over features; k is the number of a tap; n_in is the fan-in of a linear map; n_out is the fan-out
 //! of a linear map; s² is the variance of an entry of a weight; s_bias² is the variance of an entry of a bias; stride
-//! is the number of inputs per output; padding is the number of zero tokens on either side; G^y is the kernel E g_a g_b
+//! is the number of inputs per output; padding is the number of zero tokens before the sequence; n_groups is the number
+//! of groups of features; G^y is the kernel E g_a g_b
 //! of the gradients at the output y; G^x is the kernel E g_a g_b of the gradients at the input x; dW is the gradient of
 //! an entry of W; dbias is the gradient of an entry of the bias.
 //!
 //! Taps are independent, and the same tap of two outputs reads two inputs. A tap reads one of `stride` neighbouring
-//! inputs, and two inputs only if their distance is a multiple of `stride`. Exchangeable tokens, such as the patches of
+//! inputs, and two inputs only if their distance is a multiple of `stride`. If a causal convolution has outputs a and c
+//! with one id, its last tap reads two inputs with one id; the ids of other taps are independent. Exchangeable tokens, such as the patches of
 //! an image, stay exchangeable: `n_taps` taps turn L tokens into L' = (L − n_taps)/stride + 1 outputs, and G^x_bd =
-//! n_out s² n_taps L'(L' − 1)/(L (L − 1)) G^y_ac.
+//! n_out/n_groups s² n_taps L'(L' − 1)/(L (L − 1)) G^y_ac.
 //!
 //! Example: 8 exchangeable tokens of variance 1 and correlation 0.5, 3 → 6 features, 4 taps, stride 4, weights of
 //! variance 1/12: the 2 outputs have variance 12/12 = 1 and correlation 0.5. A gradient of variance 1 at y becomes 6/12
 //! · 4 · 2/8 = 0.5 at x.
 //!
-//! Assumption: the gradient at an input is averaged over the place of the input between outputs. Source: the linear
-//! map, tap by tap.
+//! Assumption: the gradient at an input is averaged over the place of the input between outputs. Entries of y are
+//! jointly Gaussian, also where a feature reads few entries (depthwise). Source: the linear map, tap by tap.
 
 use std::sync::Arc;
 
@@ -42,21 +44,33 @@ use super::signal::Signal;
 #[derive(Debug)]
 pub(crate) struct Rule {
     convolution: Convolution,
+    /// The positions of the outputs: those of the inputs if there are as many.
     outputs: Arc<Positions>,
     /// Sums over the taps if positions differ; `None` if tokens are exchangeable.
     taps: Option<Taps>,
+    /// True if there are as many outputs as inputs, and one tap of an output reads the input at the same position.
+    reads_itself: bool,
 }
 
 impl Rule {
     /// Prepares the convolution for inputs at these positions.
-    pub(crate) fn new(convolution: &Convolution, inputs: &Positions) -> Self {
+    pub(crate) fn new(convolution: &Convolution, inputs: &Arc<Positions>) -> Self {
         let length = convolution.output_len(inputs.length as usize);
         let taps = inputs.chart.as_ref().map(|chart| Taps::new(convolution, chart, length));
-        let outputs = taps.as_ref().map_or_else(
-            || Positions::groups(&[length as f64], inputs.repetition.clone()),
-            |taps| Positions::on(Arc::clone(taps.outputs()), None),
-        );
-        Self { convolution: convolution.clone(), outputs: Arc::new(outputs), taps }
+        let is_as_long = length == inputs.length as usize;
+        let outputs = match &taps {
+            None => Arc::new(Positions::groups(&[length as f64], inputs.repetition.clone())),
+            Some(_) if is_as_long => Arc::clone(inputs),
+            Some(taps) => Arc::new(Positions::on(Arc::clone(taps.outputs()), None)),
+        };
+        let reads_itself = is_as_long && convolution.padding < convolution.kernel;
+        Self { convolution: convolution.clone(), outputs, taps, reads_itself }
+    }
+
+    /// Returns the difference of `pairs` at a point from their mean over classes: the tap that reads the token of the
+    /// output adds it to the sum over taps.
+    fn of_class(&self, pairs: &[f64], mean: &[f64], point: usize) -> f64 {
+        if self.reads_itself { pairs[point] - mean[point % mean.len()] } else { 0.0 }
     }
 
     /// Returns the kernel of the inputs that two outputs read, averaged over taps.
@@ -64,18 +78,21 @@ impl Rule {
         let kernel = match &self.taps {
             None => Kernel::new(&self.outputs, |node| x.own[node], |point| x.pairs[point]),
             Some(taps) => {
-                let pairs = x.positions.class_mean(|point| x.pairs[point]);
-                let [own, pairs] = taps.read(&x.own, &pairs);
+                let mean = x.positions.class_mean(|point| x.pairs[point]);
+                let [own, pairs] = taps.read(&x.own, &mean);
                 let share = (self.convolution.kernel as f64).recip();
-                Kernel::new(&self.outputs, |node| own[node] * share, |point| pairs[point] * share)
+                let pair = |point: usize| pairs[point % pairs.len()] + self.of_class(&x.pairs, &mean, point);
+                Kernel::new(&self.outputs, |node| own[node] * share, |point| pair(point) * share)
             }
         };
         Kernel { ln_unit: x.ln_unit, ..kernel }
     }
 
-    /// Returns n s² summed over all taps, where n = `count` is the number of input or of output features.
+    /// Returns n s² summed over all taps, where n is the number of features of a group out of `count` input or output
+    /// features.
     fn gain(&self, count: usize) -> f64 {
-        count as f64 * self.convolution.kernel as f64 * self.convolution.weight.init.variance()
+        let Convolution { kernel, groups, weight, .. } = &self.convolution;
+        (count / groups * kernel) as f64 * weight.init.variance()
     }
 }
 
@@ -97,9 +114,11 @@ impl MeanField for Rule {
                 Kernel::new(inputs, |node| gradient.own[node] * own, |point| gradient.pairs[point] * pairs)
             }
             Some(taps) => {
-                let [own, pairs] = taps.spread(&gradient.own, &gradient.pairs);
+                let mean = gradient.positions.class_mean(|point| gradient.pairs[point]);
+                let [own, pairs] = taps.spread(&gradient.own, &mean);
                 let share = (self.convolution.kernel as f64).recip();
-                Kernel::new(inputs, |node| own[node] * share, |point| pairs[point % pairs.len()] * share)
+                let pair = |point: usize| pairs[point % pairs.len()] + self.of_class(&gradient.pairs, &mean, point);
+                Kernel::new(inputs, |node| own[node] * share, |point| pair(point) * share)
             }
         };
         Gradient::independent(
@@ -124,7 +143,17 @@ mod tests {
     #[test]
     fn example_of_the_header() {
         let weight = Tensor { name: String::new(), init: Init::Normal { std: 12f64.sqrt().recip() } };
-        let convolution = Convolution { fan_in: 3, fan_out: 6, kernel: 4, stride: 4, padding: 0, weight, bias: None };
+        let convolution = Convolution {
+            fan_in: 3,
+            fan_out: 6,
+            kernel: 4,
+            stride: 4,
+            padding: 0,
+            groups: 1,
+            causal: false,
+            weight,
+            bias: None,
+        };
         let x = Signal::centred(3.0, Kernel::of_tokens(8.0, [1.0, 0.5]));
         let rule = Rule::new(&convolution, &x.kernel.positions);
         let y = rule.forward(&x);

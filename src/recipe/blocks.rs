@@ -1,16 +1,22 @@
 //! Blocks: attention and feed-forward branches around residual connections, and layers of MLPs.
 
 mod attention;
+mod convolution;
 mod feed_forward;
 mod positions;
+mod recurrence;
 
 use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, ScaleParameter, Sum, Tensor};
 
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
-use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
+use crate::architecture::{Kind, Mixer, NormPlacement, Parallel, Resolved};
 
 /// The name of the branch of a decoder that attends to the output of the encoder.
 const CROSS_ATTENTION: &str = "cross_attention";
+/// The name of the branch of a short convolution.
+const CONVOLUTION: &str = "convolution";
+/// The name of the branch of a recurrence.
+const RECURRENCE: &str = "recurrence";
 
 /// The blocks of one stream.
 pub(crate) struct Blocks<'a> {
@@ -77,12 +83,18 @@ impl Block<'_> {
         Node { shared_with, ..Node::new(format!("blocks.{}", self.index), op) }
     }
 
-    /// The attention branch, up to the output of its heads.
+    /// The branch of the mixer, up to the last linear map.
     pub(crate) fn attend(&self) -> Vec<Node> {
-        if self.blocks.architecture.kv_heads_of(self.index) == 0 {
-            return Vec::new();
+        match self.mixer() {
+            Mixer::Attention => self.normalised("attention", vec![self.gated_heads()]),
+            Mixer::Convolution => self.normalised(CONVOLUTION, vec![self.short_convolution()]),
+            Mixer::Recurrence => self.normalised(RECURRENCE, self.gated_recurrence()),
+            Mixer::None => Vec::new(),
         }
-        self.input_norm("attention", "norm").into_iter().chain([self.heads()]).collect()
+    }
+
+    fn mixer(&self) -> Mixer {
+        self.blocks.architecture.mixer_of(self.index)
     }
 
     /// The feed-forward branch.
@@ -93,16 +105,20 @@ impl Block<'_> {
         self.normalised("ffn", self.ffn())
     }
 
-    /// The branches of a block, as far as it has them: attention, cross-attention, and the feed-forward network.
+    /// The branches of a block, as far as it has them: attention or another mixer, cross-attention, and the feed-forward
+    /// network.
     fn sub_layers(&self) -> Vec<SubLayer> {
-        let architecture = self.blocks.architecture;
-        let attends = architecture.kv_heads_of(self.index) > 0;
-        let attention = attends.then(|| SubLayer { name: "attention", body: self.attention() });
-        let cross = architecture.memory_width.map(|width| self.cross_attention(width));
+        let mixer = match self.mixer() {
+            Mixer::Attention => Some(SubLayer { name: "attention", body: self.attention() }),
+            Mixer::Convolution => Some(SubLayer { name: CONVOLUTION, body: self.convolution() }),
+            Mixer::Recurrence => Some(SubLayer { name: RECURRENCE, body: self.recurrence() }),
+            Mixer::None => None,
+        };
+        let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
         let cross = cross.map(|body| SubLayer { name: CROSS_ATTENTION, body });
-        let has_ffn = architecture.d_ff_of(self.index) > 0;
+        let has_ffn = self.blocks.architecture.has_feed_forward(self.index);
         let ffn = has_ffn.then(|| SubLayer { name: "ffn", body: self.ffn() });
-        [attention, cross, ffn].into_iter().flatten().collect()
+        [mixer, cross, ffn].into_iter().flatten().collect()
     }
 
     /// The branches one after the other, each with a residual connection of its own.

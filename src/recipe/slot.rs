@@ -25,9 +25,15 @@ pub(crate) enum Role {
     QueryDown,
     /// Map from the input, or its latent, to keys.
     Key,
+    /// Map to values, or to another factor of a mixer that carries values.
     Value,
     /// Map from the input to the latent of keys and values, or to the rotated part of keys.
     KvDown,
+    /// Convolution of every feature over a few tokens, whose fans are its number of taps.
+    Taps,
+    /// Map to the steps of a recurrence, or to the strengths of its writes.
+    Step,
+    /// Map at the end of attention or of another mixer.
     AttentionOutput,
     FfnIn,
     FfnGate,
@@ -106,6 +112,7 @@ impl Slot<'_> {
     pub(crate) fn carries_values(&self) -> bool {
         match self.role {
             Role::Value
+            | Role::Taps
             | Role::AttentionOutput
             | Role::FfnIn
             | Role::FfnGate
@@ -113,7 +120,7 @@ impl Slot<'_> {
             | Role::FfnOut
             | Role::ExpertOut
             | Role::Hidden => true,
-            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => false,
+            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Step | Role::Router => false,
         }
     }
 
@@ -127,6 +134,8 @@ impl Slot<'_> {
             | Role::Key
             | Role::Value
             | Role::KvDown
+            | Role::Taps
+            | Role::Step
             | Role::FfnIn
             | Role::FfnGate
             | Role::FfnUp

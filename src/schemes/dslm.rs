@@ -137,7 +137,9 @@ pub(super) struct Weights {
 impl Weights {
     pub(super) fn projection(&self, slot: &Slot) -> Projection {
         let variance = match slot.role {
-            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => 1.0 / slot.fans.fan_in as f64,
+            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Taps | Role::Step | Role::Router => {
+                1.0 / slot.fans.fan_in as f64
+            }
             Role::Value | Role::AttentionOutput => self.value_output[slot.block] / slot.fans.fan_in as f64,
             Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut | Role::ExpertOut | Role::Hidden => self.ffn,
         };

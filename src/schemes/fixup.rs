@@ -65,6 +65,8 @@ impl Recipe for Fixup {
                 | Role::QueryDown
                 | Role::Key
                 | Role::KvDown
+                | Role::Taps
+                | Role::Step
                 | Role::Router
                 | Role::AttentionOutput
                 | Role::FfnOut

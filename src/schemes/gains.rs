@@ -68,7 +68,7 @@ impl Recipe for Gains {
         Ok(Box::new(|slot| {
             let gain = match slot.role {
                 Role::Query | Role::Key => self.qk,
-                Role::QueryDown | Role::KvDown | Role::Router => 1.0,
+                Role::QueryDown | Role::KvDown | Role::Taps | Role::Step | Role::Router => 1.0,
                 Role::Value | Role::AttentionOutput => self.value,
                 Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut | Role::ExpertOut | Role::Hidden => self.ffn,
             };

@@ -7,7 +7,7 @@
 use sigprop_stack::Init;
 
 use super::{About, Outer, Role, SchemeError, Table};
-use crate::architecture::{InitTable, Kind, Resolved};
+use crate::architecture::{InitTable, Kind, Mixer, Resolved};
 use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe};
 
 pub(super) const ABOUT: About = About {
@@ -66,6 +66,11 @@ impl Recipe for Hf {
                 Role::Query | Role::QueryDown => init.query,
                 Role::Key | Role::KvDown => init.key,
                 Role::Value => init.value,
+                Role::Taps => init.taps.unwrap_or(init.value),
+                Role::Step => init.step.unwrap_or(init.value),
+                Role::AttentionOutput if architecture.mixer_of(slot.block) == Mixer::Recurrence => {
+                    init.recurrence_output.unwrap_or(init.attention_output)
+                }
                 Role::AttentionOutput => init.attention_output,
                 Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::Hidden => init.ffn_in,
                 Role::FfnOut => init.ffn_out,

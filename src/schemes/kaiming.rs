@@ -38,6 +38,8 @@ impl Recipe for Kaiming {
                 | Role::Key
                 | Role::Value
                 | Role::KvDown
+                | Role::Taps
+                | Role::Step
                 | Role::AttentionOutput
                 | Role::FfnUp
                 | Role::FfnOut

@@ -77,12 +77,14 @@ impl Recipe for Mitchell {
             let depth = 2.0 * (slot.block + 1) as f64;
             let variance = match slot.role {
                 Role::AttentionOutput => 1.0 / (depth * width),
+                Role::Taps => 1.0 / slot.fans.fan_in as f64,
                 Role::FfnOut | Role::ExpertOut | Role::Hidden => 1.0 / (depth * slot.fans.fan_in as f64),
                 Role::Query
                 | Role::QueryDown
                 | Role::Key
                 | Role::Value
                 | Role::KvDown
+                | Role::Step
                 | Role::FfnIn
                 | Role::FfnGate
                 | Role::FfnUp

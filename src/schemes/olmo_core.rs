@@ -62,7 +62,7 @@ impl Llama {
             Role::AttentionOutput | Role::FfnUp | Role::FfnOut | Role::Router | Role::ExpertOut => true,
             Role::FfnGate | Role::FfnIn => expert,
             Role::Hidden => slot.architecture.residual,
-            Role::Query | Role::QueryDown | Role::Key | Role::Value | Role::KvDown => false,
+            Role::Query | Role::QueryDown | Role::Key | Role::Value | Role::KvDown | Role::Taps | Role::Step => false,
         }
     }
 }

@@ -48,6 +48,8 @@ impl Recipe for Pytorch {
             Role::AttentionOutput => linear(slot.fans).weight.into(),
             Role::QueryDown
             | Role::KvDown
+            | Role::Taps
+            | Role::Step
             | Role::FfnIn
             | Role::FfnGate
             | Role::FfnUp

@@ -74,6 +74,8 @@ fn reads_activation(slot: &Slot) -> bool {
         | Role::QueryDown
         | Role::Key
         | Role::KvDown
+        | Role::Taps
+        | Role::Step
         | Role::Value
         | Role::AttentionOutput
         | Role::FfnIn

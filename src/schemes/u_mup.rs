@@ -149,6 +149,8 @@ impl Recipe for UMup {
                 | Role::Key
                 | Role::Value
                 | Role::KvDown
+                | Role::Taps
+                | Role::Step
                 | Role::FfnIn
                 | Role::FfnGate
                 | Role::FfnUp
@@ -196,6 +198,8 @@ impl UMup {
             Role::FfnIn | Role::FfnGate => self.activation,
             Role::QueryDown
             | Role::KvDown
+            | Role::Taps
+            | Role::Step
             | Role::Value
             | Role::AttentionOutput
             | Role::FfnUp

@@ -77,6 +77,8 @@ impl Recipe for Packed {
                 Role::Query | Role::Key | Role::Value => FRAC_1_SQRT_2,
                 Role::QueryDown
                 | Role::KvDown
+                | Role::Taps
+                | Role::Step
                 | Role::AttentionOutput
                 | Role::FfnIn
                 | Role::FfnGate

@@ -1,5 +1,6 @@
 //! The check that a stack must pass before any traversal: widths fit and numbers are in range.
 
+mod convolution;
 mod recurrence;
 
 use std::borrow::Cow;
@@ -360,24 +361,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 }
                 x
             }
-            Component::Convolution(convolution) => {
-                self.is_batch = false;
-                same_width(at, convolution.fan_in, x.width)?;
-                for (field, got) in [
-                    ("fan_out", convolution.fan_out),
-                    ("kernel", convolution.kernel),
-                    ("stride", convolution.stride),
-                    ("output length", convolution.output_len(x.seq_len)),
-                ] {
-                    size(site, field, got)?;
-                }
-                let fan_in = convolution.kernel * convolution.fan_in;
-                self.tensor(site, &convolution.weight, [convolution.fan_out, fan_in])?;
-                if let Some(bias) = &convolution.bias {
-                    self.tensor(site, bias, [convolution.fan_out, 1])?;
-                }
-                Shape { seq_len: convolution.output_len(x.seq_len), width: convolution.fan_out }
-            }
+            Component::Convolution(convolution) => self.convolution(at, convolution, x)?,
             Component::Prepend(prepend) => {
                 self.is_batch = false;
                 self.tensor(site, &prepend.token, [1, x.width])?;

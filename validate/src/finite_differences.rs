@@ -361,12 +361,32 @@ fn positions_behind_the_source() {
     assert_gradient("scale, positions, rotation", body);
 }
 
+fn convolution(name: &str, [fan_in, fan_out]: [usize; 2], kernel: usize) -> Convolution {
+    let (weight, bias) = (tensor(&format!("{name}.weight"), 0.5), Some(tensor(&format!("{name}.bias"), 0.5)));
+    Convolution { fan_in, fan_out, kernel, stride: 1, padding: 0, groups: 1, causal: false, weight, bias }
+}
+
+/// Every output reads one or two features, and the output of the first two tokens lacks taps.
+#[test]
+fn convolutions_of_groups() {
+    let causal = |name: &str, groups, fans| {
+        let convolution = Convolution { groups, causal: true, padding: 2, ..convolution(name, fans, 3) };
+        Node::apply(name, Component::Convolution(convolution))
+    };
+    let body = vec![
+        causal("groups", WIDTH / 2, [WIDTH, 2 * WIDTH]),
+        Node::apply("gelu", Component::Activation(Activation::Gelu)),
+        causal("depthwise", 2 * WIDTH, [2 * WIDTH, 2 * WIDTH]),
+        causal("all", 1, [2 * WIDTH, WIDTH]),
+    ];
+    assert_gradient("convolutions of groups", body);
+}
+
 #[test]
 fn tokens_that_come_and_go() {
     let convolution = |name: &str, stride, fan_in, fan_out| {
-        let (weight, bias) = (tensor(&format!("{name}.weight"), 0.5), Some(tensor(&format!("{name}.bias"), 0.5)));
-        let convolution = Convolution { fan_in, fan_out, kernel: 3, stride, padding: 1, weight, bias };
-        Node::apply(name, Component::Convolution(convolution))
+        let convolution = convolution(name, [fan_in, fan_out], 3);
+        Node::apply(name, Component::Convolution(Convolution { stride, padding: 1, ..convolution }))
     };
     let token = Prepend { token: tensor("class", 1.0) };
     let body = vec![

@@ -348,6 +348,7 @@ impl Interpreter<'_> for Planner<'_> {
                 }
                 self.keep(x);
                 let windows = Form { seq_len: conv.output_len(x.seq_len), ..x };
+                self.need(self.array(Form { width: conv.kernel * conv.fan_in, ..windows }));
                 self.linear(at, &convolution::of_windows(conv), windows)
             }
             Component::Prepend(prepend) => {

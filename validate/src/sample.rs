@@ -250,8 +250,20 @@ impl<'a, T: Scalar> Sampler<'a, T> {
 
     fn linear_gradients(&mut self, at: &Site, linear: &Linear, input: &Array<T>, gradient: &Array<T>) {
         let random = self.random(at);
+        let of_weight = |x: &[T], dy: &[T]| linear::weight_gradient(linear, &random, x, dy);
+        self.map_gradients(at, linear, [input, gradient], of_weight);
+    }
+
+    /// Adds the gradients of a map; `of_weight` returns dW from the input and the gradient of one sequence.
+    fn map_gradients(
+        &mut self,
+        at: &Site,
+        linear: &Linear,
+        [input, gradient]: [&Array<T>; 2],
+        of_weight: impl Fn(&[T], &[T]) -> Vec<T>,
+    ) {
         let sequences = input.sequences().zip(gradient.sequences());
-        let sequences = sequences.map(|(x, dy)| TensorGradient::Dense(linear::weight_gradient(linear, &random, x, dy)));
+        let sequences = sequences.map(|(x, dy)| TensorGradient::Dense(of_weight(x, dy)));
         self.weights.add(&linear.weight.name, at.expert(), sequences);
         if let Some(bias) = &linear.bias {
             let sequences = gradient.sequences();
@@ -370,7 +382,8 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
             Component::Convolution(conv) => {
                 if self.settings.weights {
                     let windows = convolution::windows(conv, &kept[0]);
-                    self.linear_gradients(at, &convolution::of_windows(conv), &windows, &gradient);
+                    let of_weight = |x: &[T], dy: &[T]| convolution::weight_gradient(conv, &random, x, dy);
+                    self.map_gradients(at, &convolution::of_windows(conv), [&windows, &gradient], of_weight);
                 }
                 convolution::backward(conv, &random, kept[0].shape(), &gradient)
             }

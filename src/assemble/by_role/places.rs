@@ -121,7 +121,7 @@ impl Places {
                 self.add(roles, &map.weight, map.bias.as_ref(), fans, around);
             }
             Component::Convolution(map) => {
-                let fans = Fans::new(map.kernel * map.fan_in, map.fan_out);
+                let fans = Fans::new(map.window(), map.fan_out);
                 self.add(roles, &map.weight, map.bias.as_ref(), fans, around);
             }
             Component::Prepend(prepend) => self.tables.push((prepend.token.name.clone(), Table::ClassToken)),

@@ -52,7 +52,7 @@ impl Mixture {
     pub(super) fn read(self, keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
         const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
         const TOP_K: &[&str] = &["num_experts_per_tok", "moe_k", "moe_topk"];
-        const FIRST: &[&str] = &["first_k_dense_replace", "moe_layer_start_index"];
+        const FIRST: &[&str] = &["first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"];
         let d_ff = match self.d_ff {
             Some(default) => keys.size("d_ff of an expert", &["moe_intermediate_size"], default)?,
             None => architecture.d_ff.unwrap_or(1),
@@ -150,7 +150,7 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
 }
 
 /// Returns the numbers of the blocks without experts.
-fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
+pub(super) fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
     let Some(value) = keys.raw("mlp_only_layers") else { return Ok(Vec::new()) };
     let number = |block: &Value| block.as_u64().and_then(|block| usize::try_from(block).ok());
     let blocks = value.as_array().and_then(|blocks| blocks.iter().map(number).collect::<Option<Vec<usize>>>());
@@ -204,7 +204,7 @@ pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids without state-space layers.
+/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids but for their Mamba-2.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     const SHARED: &[&str] = &["shared_intermediate_size"];
     let hybrid = keys.family() == "granitemoehybrid";

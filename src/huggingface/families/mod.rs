@@ -7,8 +7,10 @@ mod gemma;
 mod gpt;
 mod llama;
 mod llama4;
+mod mixers;
 mod mixture;
 mod parallel;
+mod recurrent;
 mod sinks;
 mod variants;
 mod vision;
@@ -84,6 +86,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["nemotron-nas"], read: variants::nemotron_nas, names: |_| names::LLAMA },
     Family { model_types: &["mllama_text_model"], read: variants::mllama, names: |_| names::MLLAMA },
     Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
+    Family { model_types: &["lfm2"], read: mixers::lfm2, names: |_| names::LFM2 },
+    Family { model_types: &["lfm2_moe"], read: mixers::lfm2, names: |_| names::LFM2 },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
     Family { model_types: &["gemma4_text"], read: gemma::gemma4, names: |_| names::GEMMA4 },
@@ -91,11 +95,15 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
     Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
     Family { model_types: &["granitemoe"], read: mixture::granite, names: |_| names::GRANITE_MOE },
-    Family {
-        model_types: &["granitemoe_swa", "granitemoehybrid"],
-        read: mixture::granite,
-        names: |_| names::GRANITE_MOE,
-    },
+    Family { model_types: &["granitemoe_swa"], read: mixture::granite, names: |_| names::GRANITE_MOE },
+    Family { model_types: &["granitemoehybrid"], read: recurrent::granite, names: |_| names::GRANITE_HYBRID },
+    Family { model_types: &["qwen3_next"], read: recurrent::qwen, names: |_| names::QWEN3_NEXT },
+    Family { model_types: &["qwen3_5_text", "qwen3_5_moe_text"], read: recurrent::qwen, names: |_| names::QWEN3_5 },
+    Family { model_types: &["bamba"], read: recurrent::bamba, names: |_| names::BAMBA },
+    Family { model_types: &["jamba"], read: recurrent::jamba, names: |_| names::JAMBA },
+    Family { model_types: &["mamba"], read: recurrent::mamba, names: |_| names::MAMBA },
+    Family { model_types: &["mamba2"], read: recurrent::mamba, names: |_| names::MAMBA2 },
+    Family { model_types: &["nemotron_h"], read: recurrent::nemotron, names: |_| names::MAMBA2 },
     Family { model_types: &["minimax_m2"], read: mixture::minimax, names: |_| names::MIXTRAL },
     Family { model_types: &["glm4_moe", "dots1"], read: mixture::sigmoid, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },

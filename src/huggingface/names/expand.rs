@@ -172,7 +172,13 @@ impl Expansion<'_> {
             Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
                 let held = whole(&name, module.name, part(found, None, Gain::Whole));
                 let [rows, columns] = found.shape;
-                Held { shape: if *axes == 1 { vec![rows * columns] } else { vec![1, rows, columns] }, ..held }
+                let shape = match axes {
+                    1 => vec![rows * columns],
+                    2 if columns > 1 => vec![rows, columns],
+                    2 => vec![rows],
+                    _ => vec![1, rows, columns],
+                };
+                Held { shape, ..held }
             }),
         };
         held.into_iter().collect()
@@ -189,8 +195,10 @@ impl Expansion<'_> {
         let Some(found) = found else { return Vec::new() };
         let groups = match layout {
             Layout::Heads => self.names.n_kv_heads,
+            Layout::QueryHeads => self.names.n_heads,
+            Layout::StateHeads => self.names.n_state_heads,
             Layout::Shards => 4,
-            Layout::Rows | Layout::Underscored | Layout::Columns | Layout::Frames | Layout::Patches => 1,
+            Layout::Rows | Layout::Underscored | Layout::Columns | Layout::Frames | Layout::Taps | Layout::Patches => 1,
         };
         if found.iter().any(|found| !found.shape[0].is_multiple_of(groups)) {
             return Vec::new();
@@ -202,8 +210,19 @@ impl Expansion<'_> {
             ("bias", _, _) => vec![outputs],
             (_, Layout::Columns, _) => vec![inputs, outputs],
             (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
+            (_, Layout::Taps, _) => vec![outputs, 1, inputs],
             (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
-            (_, Layout::Rows | Layout::Underscored | Layout::Heads | Layout::Shards | Layout::Patches, _) => {
+            (
+                _,
+                Layout::Rows
+                | Layout::Underscored
+                | Layout::Heads
+                | Layout::QueryHeads
+                | Layout::StateHeads
+                | Layout::Shards
+                | Layout::Patches,
+                _,
+            ) => {
                 vec![outputs, inputs]
             }
         };

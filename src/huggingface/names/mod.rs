@@ -20,9 +20,11 @@ mod gpt;
 mod head;
 mod llama;
 mod meta;
+mod mixers;
 mod mixture;
 mod nanogpt;
 mod parallel;
+mod recurrent;
 mod renaming;
 #[cfg(test)]
 mod tests;
@@ -41,10 +43,12 @@ pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, MLLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
+pub(super) use mixers::LFM2;
 pub(super) use mixture::{
     GPT_OSS, GRANITE_MOE, HUNYUAN, LLAMA4, MIMO_V2, MIXTRAL, PRIVACY_FILTER, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS,
 };
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
+pub(super) use recurrent::{BAMBA, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, QWEN3_5, QWEN3_NEXT};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2, dinov3};
 
@@ -77,7 +81,8 @@ enum Holds {
     Padded(&'static str, usize),
     /// The module itself is learned tokens, [1, tokens, width], whose names in the network are this one and a number.
     Tokens(&'static str),
-    /// The module itself is a table with this many axes; it has no `weight`.
+    /// The module itself is a table with this many axes; it has no `weight`. A table of one column has one axis if this
+    /// is 2.
     Bare(&'static str, usize),
     /// The module itself is the factor per feature on the branch of this site; it has no `weight`.
     LayerScale(&'static str),
@@ -108,9 +113,15 @@ enum Layout {
     Underscored,
     Columns,
     Heads,
+    /// Rows are cut into groups, one per head of queries, and every group like `Rows`.
+    QueryHeads,
+    /// Rows are cut into groups, one per head of keys of a recurrence, and every group like `Rows`.
+    StateHeads,
     Shards,
     /// One map over three frames: [out, in, 3].
     Frames,
+    /// A convolution of single features: [features, 1, taps].
+    Taps,
     /// One map over the pixels of a patch: [out, channels, side, side].
     Patches,
 }
@@ -178,12 +189,24 @@ const fn heads(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Heads) }
 }
 
+const fn query_heads(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::QueryHeads) }
+}
+
+const fn state_heads(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::StateHeads) }
+}
+
 const fn shards(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Shards) }
 }
 
 const fn frames(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Frames) }
+}
+
+const fn taps(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::Taps) }
 }
 
 const fn patches(name: &'static str, ours: &'static [&'static str]) -> Module {
@@ -236,8 +259,12 @@ pub struct Names {
     modules: Option<Modules>,
     axes: Axes,
     head: HeadNames,
+    /// The number of heads of queries.
+    n_heads: usize,
     /// The number of groups of rows in weights that are divided by heads.
     n_kv_heads: usize,
+    /// The number of heads of keys of a recurrence.
+    n_state_heads: usize,
     norm_biases: bool,
     /// True if attention and feed-forward network share their norm.
     shares_norm: bool,
@@ -279,6 +306,8 @@ impl Names {
             modules: None,
             axes: Axes::default(),
             head: HeadNames::default(),
+            n_heads: architecture.n_heads.unwrap_or(1),
+            n_state_heads: architecture.recurrence.map_or(1, |mixer| mixer.n_key_heads),
             n_kv_heads: architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1),
             norm_biases: architecture.biases,
             shares_norm: architecture.parallel == Parallel::SharedNorm,

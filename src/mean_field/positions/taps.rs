@@ -32,7 +32,8 @@ impl Taps {
     /// Builds the sums for `length` outputs.
     pub(crate) fn new(convolution: &Convolution, inputs: &Arc<Chart>, length: usize) -> Self {
         let Convolution { kernel, stride, padding, .. } = *convolution;
-        let outputs = Arc::new(inputs.resampled(length));
+        let is_same = length == inputs.length;
+        let outputs = if is_same { Arc::clone(inputs) } else { Arc::new(inputs.resampled(length)) };
         let input =
             |output: usize, tap: usize| (output * stride + tap).checked_sub(padding).filter(|&at| at < inputs.length);
         let output = |input: usize, tap: usize| {

@@ -148,7 +148,7 @@ impl FiniteWidthPass {
                 let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
                 let share = if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 };
                 let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
-                self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width))
+                self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.convolution(convolution))
             }
             Component::Rotary(_) | Component::Prepend(_) | Component::Scale(_) => {
                 self.unchanged(x, false, y, &|slot| slot.unchanged())

@@ -1,6 +1,9 @@
 //! Attention: self-attention, cross-attention of a decoder to its memory, and latent attention.
 
-use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale, Tensor};
+use sigprop_stack::{
+    Activation, Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Product, Rotary, Scale,
+    Tensor,
+};
 
 use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{GlobalHeads, Latent, QkNorm};
@@ -27,7 +30,22 @@ struct States {
 impl Block<'_> {
     /// The attention branch, without the norm of its input.
     pub(super) fn attention(&self) -> Vec<Node> {
-        self.attended("attention", self.heads())
+        self.attended("attention", self.gated_heads())
+    }
+
+    /// The heads, and the gate that multiplies their outputs, if there is one.
+    pub(super) fn gated_heads(&self) -> Node {
+        let architecture = self.blocks.architecture;
+        let heads = self.heads();
+        if !architecture.attention_gate {
+            return heads;
+        }
+        let fans = Fans::new(architecture.d_model, architecture.n_heads * architecture.d_value);
+        let gate = vec![
+            self.linear("attention.gate", Role::Value, fans, architecture.qkv_biases),
+            Node::apply("gate_activation", Component::Activation(Activation::Sigmoid)),
+        ];
+        Node::new("gated", Op::Product(Product { factors: vec![vec![heads], gate] }))
     }
 
     /// The cross-attention branch, without the norm of its input. It reads a memory of width `memory_width`.

@@ -39,6 +39,7 @@ impl Key {
             ("experts", "pub struct Experts"),
             ("global_heads", "pub struct GlobalHeads"),
             ("latent", "pub struct Latent"),
+            ("recurrence", "pub struct RecurrentMixer"),
             ("stem.patches", "    Patches"),
             ("stem.audio", "    Audio"),
             ("hf_init", "pub struct InitTable"),
@@ -88,9 +89,14 @@ fn written_type(name: &str) -> String {
         "bool" => "`true` or `false`".to_owned(),
         "Init" => "[distribution](#distributions)".to_owned(),
         "Architecture" => "table of these keys".to_owned(),
-        "Experts" | "GlobalHeads" | "Latent" | "Stem" | "InitTable" | "BTreeMap<String, TensorInit>" => {
-            "[table](#nested-tables)".to_owned()
-        }
+        "Experts"
+        | "GlobalHeads"
+        | "Latent"
+        | "RecurrentMixer"
+        | "Stem"
+        | "InitTable"
+        | "BTreeMap<String, TensorInit>" => "[table](#nested-tables)".to_owned(),
+        "Rates" | "StepBias" => "[word or table](#nested-tables)".to_owned(),
         "Weighting" => "[word](#words)".to_owned(),
         word if source::WORDS.iter().any(|(_, name)| *name == word) => "[word](#words)".to_owned(),
         other => panic!("the page has no word for the type {other}: add it in tests/sigprop/book/model_files.rs"),
@@ -101,6 +107,7 @@ fn plural(name: &str) -> &'static str {
     match name {
         "usize" => "integers",
         "f64" => "numbers",
+        "Mixer" => "[words](#words)",
         other => panic!("the page has no word for lists of {other}: add it in tests/sigprop/book/model_files.rs"),
     }
 }

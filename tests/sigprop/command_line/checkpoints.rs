@@ -98,7 +98,7 @@ fn gates_without_a_network_say_that_they_need_one() {
 #[test]
 fn networks_that_are_not_computed_are_measured() {
     let folder = folder();
-    written(&folder, "config.json", br#"{"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2}"#);
+    written(&folder, "config.json", br#"{"model_type": "rwkv", "hidden_size": 32, "num_hidden_layers": 2}"#);
     let mut generator = ChaCha8Rng::seed_from_u64(1);
     let mut all = Tensors::new();
     for block in 0..2 {
@@ -113,7 +113,7 @@ fn networks_that_are_not_computed_are_measured() {
     assert!(report["headline"].as_str().expect("text").starts_with("not judged as a network: all entries are finite"));
     let lines = told(&folder);
     assert!(lines.contains("Nothing is predicted: "), "{lines}");
-    assert!(lines.contains("model_type mamba is not supported: state-space"), "{lines}");
+    assert!(lines.contains("model_type rwkv is not supported: its state-space"), "{lines}");
     assert_eq!(status(&folder, "not-finite,copies"), Some(0));
     let output = run(&["inspect", of(&folder), "-q", "--fail-on", "deviation"]);
     assert!(

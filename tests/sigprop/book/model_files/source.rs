@@ -8,6 +8,8 @@ use super::ROOT;
 pub(super) const WORDS: &[(&str, &str)] = &[
     ("kind", "Kind"),
     ("activation", "Activation"),
+    ("mixers", "Mixer"),
+    ("recurrence.form", "RecurrentForm"),
     ("norm", "NormChoice"),
     ("norm_placement", "NormPlacement"),
     ("positions", "Positions"),
@@ -37,6 +39,7 @@ impl Source {
         let files = [
             "src/architecture.rs",
             "src/architecture/parts.rs",
+            "src/architecture/recurrence.rs",
             "src/architecture/words.rs",
             "stack/src/components/mixture.rs",
         ];

@@ -34,16 +34,18 @@ class Convolution(Node):
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         self._kernel, self._stride, self._padding = part["kernel"], part["stride"], part["padding"]
-        positions = (shape.seq_len + 2 * self._padding - self._kernel) // self._stride + 1
-        super().__init__(place.site, Shape(positions, part["fan_out"]))
-        self._weight = place.tensor(part["weight"], part["fan_out"], self._kernel * part["fan_in"])
+        self._groups, sides = part.get("groups", 1), 1 if part.get("causal") else 2
+        self._length = (shape.seq_len + sides * self._padding - self._kernel) // self._stride + 1
+        super().__init__(place.site, Shape(self._length, part["fan_out"]))
+        self._weight = place.tensor(part["weight"], part["fan_out"], self._kernel * part["fan_in"] // self._groups)
         self._bias = place.bias(part.get("bias"), part["fan_out"])
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         # A row of W has the taps one after the other, each with its features.
         weight = in_heads(run[self._weight], self._kernel).transpose(1, 2)
-        y = F.conv1d(x.transpose(1, 2), weight, run.get(self._bias), self._stride, self._padding)
-        return y.transpose(1, 2)
+        y = F.conv1d(x.transpose(1, 2), weight, run.get(self._bias), self._stride, self._padding, groups=self._groups)
+        # Padding is on both sides; a causal convolution has none after the last token.
+        return y[..., : self._length].transpose(1, 2)
 
 
 class Norm(Node):

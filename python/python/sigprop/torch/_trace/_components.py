@@ -78,7 +78,7 @@ class Linear(Component):
 
 @dataclass(eq=False, kw_only=True)
 class Convolution(Component):
-    """A convolution over tokens. A row of the weight has the taps one after the other, each with its features."""
+    """A convolution over tokens. A row of the weight has the taps one after the other, each with the features of its group."""
 
     weight: Weight
     bias: Weight | None
@@ -86,6 +86,9 @@ class Convolution(Component):
     kernel: int
     stride: int
     padding: int
+    groups: int
+    # True if the tokens after the last one, which padding adds, are cut off.
+    causal: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

@@ -26,7 +26,8 @@ def join(layout: Layout, node: fx.Node, parts: list[Signal], where: dict[str, st
     gated = _gated(layout, parts, where) if name in _PRODUCTS else None
     if gated is not None:
         return gated
-    one, other = parts
+    # Parts of one map may have their features along any axis.
+    one, other = [part if isinstance(part.component, Given) else layout.narrow(part) for part in parts]
     entries = one.entries
     components = [one.component, other.component]
     sizes = {(component.width, component.rows) for component in components}

@@ -12,6 +12,7 @@ from torch import Tensor, fx
 
 from . import _attention as attention
 from ._components import PADDING, Component, Convolution, DropPath, Dropout, Linear, Norm, Refusal, Scale, Tokens, Weight
+from ._constants import operation
 from ._islands import Islands
 from ._layout import Given, Signal, entries_of
 
@@ -244,15 +245,17 @@ def conv1d(islands: Islands, node: fx.Node) -> None:
     """A convolution over tokens."""
     x, kernel = node.args[:2]
     stride, padding, dilation, groups = _geometry(node)
-    if groups != 1 or any(each != 1 for each in dilation) or isinstance(padding, str):
-        raise Refusal("a convolution in groups, with dilation or with named padding; expected a plain one over tokens")
+    if any(each != 1 for each in dilation) or isinstance(padding, str):
+        raise Refusal("a convolution with dilation or with named padding; expected a plain one over tokens")
     before = islands.signal(x)  # type: ignore[arg-type]
     component, rows = islands.layout.tokens(Signal(before.component, before.entries.transpose(1, 2)))
     if not torch.equal(rows.flatten(), torch.arange(component.rows)) or rows.dim() != 2 or len(rows) != islands.layout.sequences:
         raise Refusal("a convolution over something else than the tokens of a sequence; expected these")
     weight = _weight(islands, kernel, lambda value: value.permute(0, 2, 1).flatten(1))  # type: ignore[arg-type]
     shape = islands.constants.values[kernel].shape  # type: ignore[index]
-    length, width = node.meta["val"].shape[-1], shape[0]
+    whole, width = node.meta["val"].shape[-1], shape[0]
+    causal = _is_cut(node, islands.layout.length(component), [int(each) for each in (*stride, *padding)], shape[2])
+    length = islands.layout.length(component) if causal else whole
     made = islands.layout.make(
         Convolution,
         inputs=[component],
@@ -260,14 +263,27 @@ def conv1d(islands: Islands, node: fx.Node) -> None:
         rows=len(rows) * length,
         weight=weight,
         bias=_weight(islands, _argument(node, 2)),
-        fan_in=shape[1],
+        fan_in=shape[1] * groups,
         kernel=shape[2],
         stride=int(stride[0]),
         padding=int(padding[0]),
+        groups=groups,
+        causal=causal,
         **islands.where(node),
     )
     entries = torch.arange(made.rows * width).reshape(len(rows), length, width)
-    islands.start(node, made, entries.transpose(1, 2))
+    # Tokens that are cut off have numbers that no component has.
+    rest = torch.full((len(rows), whole - length, width), made.rows * width)
+    islands.start(node, made, torch.cat([entries, rest], 1).transpose(1, 2))
+
+
+def _is_cut(node: fx.Node, length: int, geometry: list[int], kernel: int) -> bool:
+    """True if only the first tokens of a convolution are read, as many as there are before it: then it is causal."""
+    reads_first = [
+        operation(user) == "slice" and user.args[1] in (-1, 2) and not _argument(user, 2) and user.meta["val"].shape[-1] == length
+        for user in node.users
+    ]
+    return geometry == [1, kernel - 1] and kernel > 1 and bool(reads_first) and all(reads_first)
 
 
 def conv2d(islands: Islands, node: fx.Node) -> None:

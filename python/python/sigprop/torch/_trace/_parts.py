@@ -69,7 +69,7 @@ class Parts:
             fans = {"fan_in": component.inputs[0].width, "fan_out": component.width}
             return {"linear": {**fans, **self.map(component, role, block)}}
         if isinstance(component, Convolution):
-            sizes = {name: getattr(component, name) for name in ("fan_in", "kernel", "stride", "padding")}
+            sizes = {name: getattr(component, name) for name in ("fan_in", "kernel", "stride", "padding", "groups", "causal")}
             return {"convolution": {**sizes, "fan_out": component.width, **self.map(component, role, block)}}
         if isinstance(component, Norm):
             return {"norm": self._norm(component, self.owner(component, site))}

@@ -1,0 +1,343 @@
+//! Decoders with recurrences in place of attention in some or all blocks.
+
+use serde_json::Value;
+use sigprop_stack::{Init, Rates, StepBias, Weighting};
+
+use super::super::ImportError;
+use super::super::init::base;
+use super::super::rotary::Rotation;
+use super::llama::Defaults;
+use super::mixture::{Mixture, Shared, dense_blocks};
+use super::{Keys, WIDTH, activation, biases, tied};
+use crate::architecture::{
+    Architecture, Experts, InitTable, Mixer, NormChoice, Positions, QkNorm, RecurrentForm, RecurrentMixer,
+};
+
+/// Qwen3-Next and Qwen3.5: gated delta rules, and attention with a gate in every fourth block.
+pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
+    let (sizes, kv_heads, experts) = match keys.family() {
+        "qwen3_next" => (Defaults::new(48, 2048, 16, 5632, 151_936, 32_768), 2, Some([512, 10])),
+        "qwen3_5_moe_text" => (Defaults::new(40, 2048, 16, 512, 248_320, 32_768), 2, Some([256, 8])),
+        _ => (Defaults::new(32, 4096, 16, 12_288, 248_320, 32_768), 4, None),
+    };
+    let rotation = Rotation::new(0.25, 10_000.0);
+    let defaults = Defaults { kv_heads: Some(kv_heads), d_head: Some(256), rotation, ..sizes };
+    let mut architecture = defaults.read(keys)?;
+    architecture.qk_norm = QkNorm::Head;
+    architecture.attention_gate = true;
+    biases(keys, &mut architecture)?;
+    architecture.ffn_biases = Some(false);
+    if let Some([n_experts, top_k]) = experts {
+        let normalised = (keys.family() == "qwen3_next").then_some(true);
+        let shared = Shared::Gated(512);
+        let mixture = Mixture { d_ff: Some(512), shared, normalised, ..Mixture::new(n_experts, top_k) };
+        architecture.experts = Some(mixture.read(keys, &architecture)?);
+        architecture.dense_blocks = dense_blocks(keys)?;
+    }
+    let n_key_heads = keys.size("heads of keys of recurrences", &["linear_num_key_heads"], 16)?;
+    let n_heads = keys.size("heads of values of recurrences", &["linear_num_value_heads"], 32)?;
+    architecture.recurrence = Some(RecurrentMixer {
+        form: RecurrentForm::GatedDelta,
+        n_heads,
+        n_key_heads,
+        d_key: keys.size("d_key of recurrences", &["linear_key_head_dim"], 128)?,
+        d_value: keys.size("d_value of recurrences", &["linear_value_head_dim"], 128)?,
+        taps: keys.size("taps", &["linear_conv_kernel_dim"], 4)?,
+        tap_biases: false,
+        biases: false,
+        rates: Rates::Uniform { low: 0.01, high: 16.0 },
+        step_bias: StepBias::Value(1.0),
+        strength: 1.0,
+        norm_groups: n_heads,
+        step_rank: 0,
+        latent_norms: false,
+    });
+    let every = keys.size("attention in every so many blocks", &["full_attention_interval"], 4)?;
+    let default = |index: usize| if (index + 1).is_multiple_of(every) { Mixer::Attention } else { Mixer::Recurrence };
+    architecture.mixers = layers(keys, architecture.n_layers, default)?;
+    Ok(architecture)
+}
+
+/// Bamba: Mamba-2 in all blocks but a few with attention, and feed-forward networks.
+pub(super) fn bamba(keys: &Keys) -> Result<Architecture, ImportError> {
+    let rotation = Rotation::new(0.5, 10_000.0);
+    let sizes = Defaults::new(32, 4096, 32, 14_336, 128_000, 262_144);
+    let mut architecture = Defaults { kv_heads: Some(8), eps: 1e-5, rotation, ..sizes }.read(keys)?;
+    biases(keys, &mut architecture)?;
+    let attends = keys.raw("attn_layer_indices").and_then(Value::as_array);
+    let mixer = |index: usize| match attends {
+        Some(attends) if attends.contains(&Value::from(index)) => Mixer::Attention,
+        Some(_) | None => Mixer::Recurrence,
+    };
+    architecture.mixers = layers(keys, architecture.n_layers, mixer)?;
+    hybrid(keys, &mut architecture)?;
+    Ok(architecture)
+}
+
+/// Granite 4: Mamba-2 in the blocks that `layer_types` names.
+pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = super::mixture::granite(keys)?;
+    architecture.mixers = layers(keys, architecture.n_layers, |_| Mixer::Recurrence)?;
+    hybrid(keys, &mut architecture)?;
+    Ok(architecture)
+}
+
+/// Adds the Mamba-2 of hybrids with attention.
+fn hybrid(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    if !architecture.mixers.contains(&Mixer::Recurrence) {
+        architecture.mixers = Vec::new();
+        return Ok(());
+    }
+    let n_heads = keys.size("heads of recurrences", &["mamba_n_heads"], 128)?;
+    let width = keys.size("width of recurrences over d_model", &["mamba_expand"], 2)? * architecture.d_model;
+    keys.same(&["mamba_d_head", "mamba_chunk_size", "time_step_limit"]);
+    architecture.recurrence = Some(RecurrentMixer {
+        d_value: width / n_heads,
+        taps: keys.size("taps", &["mamba_d_conv"], 4)?,
+        tap_biases: keys.flag("biases of taps", &["mamba_conv_bias"], true)?,
+        biases: keys.flag("biases of recurrences", &["mamba_proj_bias"], false)?,
+        step_bias: StepBias::Value(1.0),
+        ..mamba2(
+            n_heads,
+            keys.size("groups of recurrences", &["mamba_n_groups"], 1)?,
+            keys.size("d_key of recurrences", &["mamba_d_state"], 256)?,
+        )
+    });
+    Ok(())
+}
+
+/// Mamba-2 with its own defaults.
+fn mamba2(n_heads: usize, n_key_heads: usize, d_key: usize) -> RecurrentMixer {
+    RecurrentMixer {
+        form: RecurrentForm::Mamba2,
+        n_heads,
+        n_key_heads,
+        d_key,
+        d_value: 64,
+        taps: 4,
+        tap_biases: true,
+        biases: false,
+        rates: Rates::Counted,
+        step_bias: StepBias::LogUniform { low: 0.001, high: 0.1 },
+        strength: 1.0,
+        norm_groups: n_key_heads,
+        step_rank: 0,
+        latent_norms: false,
+    }
+}
+
+/// Mamba and Mamba-2: recurrences alone.
+pub(super) fn mamba(keys: &Keys) -> Result<Architecture, ImportError> {
+    let second = keys.family() == "mamba2";
+    let d_model = keys.size("d_model", WIDTH, if second { 4096 } else { 768 })?;
+    let n_layers = keys.depth(&["num_hidden_layers", "n_layer"], if second { 64 } else { 32 })?;
+    let width = keys.size("width of recurrences over d_model", &["expand"], 2)? * d_model;
+    let d_key = keys.size("d_key of recurrences", &["state_size"], if second { 128 } else { 16 })?;
+    let (own, step) = if second {
+        let n_heads = keys.size("heads of recurrences", &["num_heads"], 128)?;
+        let groups = keys.size("groups of recurrences", &["n_groups"], 8)?;
+        keys.same(&["head_dim"]);
+        (RecurrentMixer { d_value: width / n_heads, ..mamba2(n_heads, groups, d_key) }, None)
+    } else {
+        let rank = step_rank(keys, "time_step_rank", d_model)?;
+        let scale = keys.number("scale of steps", &["time_step_scale"], 1.0)?;
+        let bound = (rank as f64).powf(-0.5) * scale;
+        (mamba1(width, d_key, rank), Some(Init::Uniform { bound }))
+    };
+    let mixer = RecurrentMixer {
+        taps: keys.size("taps", &["conv_kernel", "d_conv"], 4)?,
+        tap_biases: keys.flag("biases of taps", &["use_conv_bias"], true)?,
+        biases: keys.flag("biases of recurrences", &["use_bias"], false)?,
+        step_bias: step_bias(keys)?,
+        ..own
+    };
+    let rescaled = keys.flag("outputs over the root of the depth", &["rescale_prenorm_residual"], false)?;
+    let table = InitTable { step, ..base(keys, 0.1)? };
+    Ok(Architecture {
+        n_layers,
+        d_model,
+        vocab_size: keys.size("vocab_size", &["vocab_size"], if second { 32_768 } else { 50_280 })?,
+        norm: Some(NormChoice::Rmsnorm),
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-5)?,
+        biases: false,
+        causal: true,
+        positions: Positions::None,
+        head: tied(keys, !second)?,
+        mixers: vec![Mixer::Recurrence; n_layers],
+        feed_forwards: vec![false; n_layers],
+        recurrence: Some(mixer),
+        hf_init: Some(InitTable {
+            taps: Some(Init::Uniform { bound: (mixer.taps as f64).powf(-0.5) }),
+            recurrence_output: Some(uniform_output(width, if rescaled { n_layers } else { 1 })),
+            ..table
+        }),
+        ..Architecture::default()
+    })
+}
+
+/// Mamba-1 with its own defaults.
+fn mamba1(width: usize, d_key: usize, step_rank: usize) -> RecurrentMixer {
+    RecurrentMixer { form: RecurrentForm::Mamba1, d_value: 1, norm_groups: 0, step_rank, ..mamba2(width, 1, d_key) }
+}
+
+/// Jamba: Mamba-1 with norms of its latents, attention in every eighth block, experts in every other block.
+pub(super) fn jamba(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Defaults::new(32, 4096, 32, 14_336, 65_536, 262_144);
+    let mut architecture = Defaults { kv_heads: Some(8), ..sizes }.read(keys)?;
+    architecture.positions = Positions::None;
+    architecture.rotary_dim = None;
+    let (width, n_layers) = (architecture.d_model, architecture.n_layers);
+    let period = keys.size("attention in every so many blocks", &["attn_layer_period"], 8)?;
+    let offset = keys.count("first block with attention", &["attn_layer_offset"], 4)?;
+    let mixer = |index: usize| if index % period == offset { Mixer::Attention } else { Mixer::Recurrence };
+    architecture.mixers = (0..n_layers).map(mixer).collect();
+    let state = keys.size("d_key of recurrences", &["mamba_d_state"], 16)?;
+    let expanded = width * keys.size("width of recurrences over d_model", &["mamba_expand"], 2)?;
+    architecture.recurrence = Some(RecurrentMixer {
+        taps: keys.size("taps", &["mamba_d_conv"], 4)?,
+        tap_biases: keys.flag("biases of taps", &["mamba_conv_bias"], true)?,
+        biases: keys.flag("biases of recurrences", &["mamba_proj_bias"], false)?,
+        step_bias: StepBias::Value(0.0),
+        latent_norms: true,
+        ..mamba1(expanded, state, step_rank(keys, "mamba_dt_rank", width)?)
+    });
+    let experts = Experts { normalised: false, ..Mixture::new(16, 2).read(keys, &architecture)? };
+    let period = keys.size("experts in every so many blocks", &["expert_layer_period"], 2)?;
+    let offset = keys.count("first block with experts", &["expert_layer_offset"], 1)?;
+    if experts.n_experts > 1 {
+        architecture.dense_blocks = (0..n_layers).filter(|index| index % period != offset).collect();
+        architecture.experts = Some(experts);
+    }
+    Ok(architecture)
+}
+
+/// Nemotron-H: every block has one branch, which is Mamba-2, attention, a feed-forward network or experts.
+pub(super) fn nemotron(keys: &Keys) -> Result<Architecture, ImportError> {
+    let kinds = nemotron_kinds(keys)?;
+    let sizes = Defaults::new(kinds.len(), 4096, 32, 21_504, 131_072, 4096);
+    let defaults =
+        Defaults { kv_heads: Some(8), d_head: Some(128), activation: "relu2", gated: false, eps: 1e-5, ..sizes };
+    let mut architecture = defaults.read(keys)?;
+    architecture.activation = activation(keys, &["mlp_hidden_act"], "relu2", false)?;
+    architecture.n_layers = kinds.len();
+    architecture.positions = Positions::None;
+    architecture.rotary_dim = None;
+    biases(keys, &mut architecture)?;
+    let mixer = |kind: &Kind| match kind {
+        Kind::Recurrence => Mixer::Recurrence,
+        Kind::Attention => Mixer::Attention,
+        Kind::FeedForward | Kind::Experts => Mixer::None,
+    };
+    architecture.mixers = kinds.iter().map(mixer).collect();
+    architecture.feed_forwards = architecture.mixers.iter().map(|mixer| *mixer == Mixer::None).collect();
+    if kinds.contains(&Kind::Experts) {
+        architecture.experts = Some(nemotron_experts(keys, &architecture)?);
+        architecture.dense_blocks = (0..kinds.len()).filter(|&index| kinds[index] == Kind::FeedForward).collect();
+    }
+    let n_heads = keys.size("heads of recurrences", &["mamba_num_heads"], 128)?;
+    let groups = keys.size("groups of recurrences", &["n_groups", "mamba_n_groups"], 8)?;
+    let d_key = keys.size("d_key of recurrences", &["ssm_state_size"], 128)?;
+    let mixer = RecurrentMixer {
+        d_value: keys.size("d_value of recurrences", &["mamba_head_dim"], 64)?,
+        taps: keys.size("taps", &["conv_kernel", "mamba_d_conv"], 4)?,
+        tap_biases: keys.flag("biases of taps", &["use_conv_bias", "mamba_conv_bias"], true)?,
+        biases: keys.flag("biases of recurrences", &["use_bias"], false)?,
+        step_bias: step_bias(keys)?,
+        ..mamba2(n_heads, groups, d_key)
+    };
+    architecture.recurrence = Some(mixer);
+    if keys.flag("outputs over the root of the depth", &["rescale_prenorm_residual"], true)? {
+        let output = Some(uniform_output(mixer.width(), kinds.len()));
+        architecture.hf_init = architecture.hf_init.map(|init| InitTable { recurrence_output: output, ..init });
+    }
+    Ok(architecture)
+}
+
+fn nemotron_experts(keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
+    if let Some(rank) = keys.raw("moe_latent_size").filter(|rank| !rank.is_null()) {
+        return Err(ImportError::value("moe_latent_size", "null: experts of a latent are not computed", rank, ""));
+    }
+    let mixture = Mixture {
+        d_ff: Some(7688),
+        weighting: Weighting::Sigmoid,
+        normalised: Some(true),
+        scale: Some(1.0),
+        ..Mixture::new(8, 2)
+    };
+    let shared_d_ff = keys.size("d_ff of shared experts", &["moe_shared_expert_intermediate_size"], 7688)?;
+    super::mixture::groups(keys, Weighting::Sigmoid, [1, 1])?;
+    Ok(Experts { shared_d_ff, ..mixture.read(keys, architecture)? })
+}
+
+/// The only branch of a block of Nemotron-H.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Recurrence,
+    Attention,
+    FeedForward,
+    Experts,
+}
+
+/// Returns the kind of every block.
+fn nemotron_kinds(keys: &Keys) -> Result<Vec<Kind>, ImportError> {
+    let kind = |word: &str| match word {
+        "M" | "mamba" | "linear_attention" => Some(Kind::Recurrence),
+        "*" | "attention" | "full_attention" => Some(Kind::Attention),
+        "-" | "mlp" => Some(Kind::FeedForward),
+        "E" | "moe" => Some(Kind::Experts),
+        _ => None,
+    };
+    let pattern = keys.raw("hybrid_override_pattern").and_then(Value::as_str);
+    let list = keys.raw("layers_block_type").or(keys.raw("layer_types")).and_then(Value::as_array);
+    let words: Vec<String> = match (list, pattern) {
+        (Some(list), _) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        (None, Some(pattern)) => pattern.chars().map(String::from).collect(),
+        (None, None) => ["M", "E", "*", "-"].map(str::to_owned).into(),
+    };
+    let kinds: Option<Vec<Kind>> = words.iter().map(|word| kind(word)).collect();
+    kinds.ok_or_else(|| {
+        let got = Value::from(words.join(" "));
+        ImportError::value("layers_block_type", "linear_attention, full_attention, mlp or moe per layer", &got, "")
+    })
+}
+
+/// Returns the mixer of every block: those of `layer_types`, or `default`.
+fn layers(keys: &Keys, n_layers: usize, default: impl Fn(usize) -> Mixer) -> Result<Vec<Mixer>, ImportError> {
+    let Some(value) = keys.raw("layer_types").or(keys.raw("layers_block_type")) else {
+        return Ok((0..n_layers).map(default).collect());
+    };
+    let read = |kind: &Value| match kind.as_str() {
+        Some("full_attention" | "attention") => Some(Mixer::Attention),
+        Some("linear_attention" | "mamba") => Some(Mixer::Recurrence),
+        _ => None,
+    };
+    let mixers = value.as_array().and_then(|kinds| kinds.iter().map(read).collect::<Option<Vec<Mixer>>>());
+    let Some(mixers) = mixers.filter(|mixers| mixers.len() == n_layers) else {
+        return Err(ImportError::value("layer_types", "full_attention or linear_attention per layer", value, ""));
+    };
+    let recurrences = mixers.iter().filter(|mixer| **mixer == Mixer::Recurrence).count();
+    keys.note("blocks with a recurrence", recurrences, "layer_types");
+    Ok(mixers)
+}
+
+/// Returns the width of the latent of steps; `auto` is one for every 16 features.
+fn step_rank(keys: &Keys, key: &'static str, d_model: usize) -> Result<usize, ImportError> {
+    let is_given = keys.raw(key).is_some_and(Value::is_u64);
+    let rank = if is_given { keys.size("rank of steps", &[key], 1)? } else { d_model.div_ceil(16) };
+    if !is_given {
+        keys.note("rank of steps", rank, "d_model/16");
+    }
+    Ok(rank)
+}
+
+/// Reads the range of steps without input.
+fn step_bias(keys: &Keys) -> Result<StepBias, ImportError> {
+    let low = keys.number("smallest step", &["time_step_min", "mamba_dt_min"], 0.001)?;
+    let high = keys.number("largest step", &["time_step_max", "mamba_dt_max"], 0.1)?;
+    Ok(StepBias::LogUniform { low, high })
+}
+
+/// PyTorch's default of a map of `width` features, over the root of `depth`.
+fn uniform_output(width: usize, depth: usize) -> Init {
+    Init::Uniform { bound: ((width * depth) as f64).powf(-0.5) }
+}
