@@ -112,7 +112,6 @@ impl Architecture {
         let pre = norm && placement == NormPlacement::Pre;
         let starts = matches!(placement, NormPlacement::Pre | NormPlacement::Sandwich | NormPlacement::Sub);
         let parallel = self.parallel != Parallel::None;
-        let uneven = !(self.block_kv_heads.is_empty() && self.block_d_ff.is_empty());
         let has_scales = self.skip_scale.is_some() || self.branch_scale.is_some();
         let mlp_placement = matches!(placement, NormPlacement::Pre | NormPlacement::Post);
         let batch = self.norm == Some(NormChoice::Batchnorm);
@@ -165,32 +164,7 @@ impl Architecture {
             ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),
-            ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
-            (
-                "mixers",
-                [Mixer::Convolution, Mixer::Recurrence].iter().any(|mixer| self.mixers.contains(mixer)) && !self.causal,
-                "attention without a causal mask",
-                "convolution or recurrence",
-            ),
-            (
-                "recurrence",
-                self.mixers.contains(&Mixer::Recurrence) && self.recurrence.is_none(),
-                "a table, which `mixers` needs",
-                "none",
-            ),
-            (
-                "feed_forwards",
-                self.mixers.iter().zip(&self.feed_forwards).any(|(&mixer, &ffn)| mixer == Mixer::None && !ffn),
-                "true in blocks without a mixer",
-                "false",
-            ),
             ("experts", mlp && self.experts.is_some(), "absent in an MLP", "some"),
-            (
-                "block_kv_heads, block_d_ff",
-                uneven && (mlp || parallel || self.shared_blocks || self.latent.is_some() || self.skip_from_norm),
-                "empty in an MLP, and with parallel, shared_blocks, latent or skip_from_norm",
-                "numbers",
-            ),
             ("stem", mlp && self.stem.is_some(), "absent in an MLP", "one"),
             ("decoder", mlp && self.decoder.is_some(), "absent in an MLP", "one"),
             ("embedding_width", mlp && self.embedding_width.is_some(), "absent in an MLP", "a number"),
@@ -210,7 +184,42 @@ impl Architecture {
             ),
             ("skip_scale, branch_scale", !self.has_residual() && has_scales, "absent without residual", "a number"),
         ];
-        first(contradictions)
+        first(contradictions)?;
+        self.check_blocks()
+    }
+
+    /// Refuses blocks whose mixers or sizes contradict other fields.
+    fn check_blocks(&self) -> Result<(), ArchitectureError> {
+        let mlp = self.kind == Kind::Mlp;
+        let parallel = self.parallel != Parallel::None;
+        let uneven = !(self.block_kv_heads.is_empty() && self.block_d_ff.is_empty());
+        first([
+            ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
+            (
+                "mixers",
+                [Mixer::Convolution, Mixer::Recurrence].iter().any(|mixer| self.mixers.contains(mixer)) && !self.causal,
+                "attention without a causal mask",
+                "convolution or recurrence",
+            ),
+            (
+                "recurrence",
+                self.mixers.contains(&Mixer::Recurrence) && self.recurrence.is_none(),
+                "a table, which `mixers` needs",
+                "none",
+            ),
+            (
+                "feed_forwards",
+                self.mixers.iter().zip(&self.feed_forwards).any(|(&mixer, &ffn)| mixer == Mixer::None && !ffn),
+                "true in blocks without a mixer",
+                "false",
+            ),
+            (
+                "block_kv_heads, block_d_ff",
+                uneven && (mlp || parallel || self.shared_blocks || self.latent.is_some() || self.skip_from_norm),
+                "empty in an MLP, and with parallel, shared_blocks, latent or skip_from_norm",
+                "numbers",
+            ),
+        ])
     }
 
     fn check_heads(&self) -> Result<(), ArchitectureError> {

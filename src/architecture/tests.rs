@@ -183,7 +183,7 @@ fn sizes_and_numbers_must_be_in_range() {
 fn contradictions_and_what_is_not_computed_are_refused() {
     let none = || Architecture { norm: Some(NormChoice::None), ..plain() };
     let mlp = Architecture::mlp;
-    for (architecture, expected) in [
+    for (architecture, expected) in vec![
         (Architecture { final_norm: Some(true), ..none() }, "final_norm must be false without a norm, got true"),
         (Architecture { embedding_norm: true, ..none() }, "embedding_norm must be false without a norm"),
         (Architecture { residual: Some(false), ..plain() }, "residual must be true in an encoder, got false"),
