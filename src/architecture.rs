@@ -174,8 +174,6 @@ pub struct Architecture {
     /// Patches of an image or frames of audio in place of token ids.
     pub stem: Option<Stem>,
     // Feed-forward networks that are mixtures.
-    /// Presence of a feed-forward network, one answer per block; empty: every block has one.
-    pub feed_forwards: Vec<bool>,
     /// Mixture of experts in place of the feed-forward network.
     pub experts: Option<Experts>,
     /// Indices of blocks that keep a plain feed-forward network where `experts` has a mixture.
@@ -312,7 +310,6 @@ impl Default for Architecture {
             segments: false,
             token_types: 0,
             stem: None,
-            feed_forwards: Vec::new(),
             experts: None,
             dense_blocks: Vec::new(),
             block_kv_heads: Vec::new(),
@@ -357,7 +354,7 @@ impl Architecture {
         for sizes in [&mut self.windows, &mut self.block_kv_heads, &mut self.block_d_ff] {
             *sizes = sizes.iter().copied().cycle().take(n_layers).collect();
         }
-        for pattern in [&mut self.rotated, &mut self.attention_sinks, &mut self.feed_forwards] {
+        for pattern in [&mut self.rotated, &mut self.attention_sinks] {
             *pattern = pattern.iter().copied().cycle().take(n_layers).collect();
         }
         self.mixers = self.mixers.iter().copied().cycle().take(n_layers).collect();

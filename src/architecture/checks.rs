@@ -208,12 +208,6 @@ impl Architecture {
                 "none",
             ),
             (
-                "feed_forwards",
-                self.mixers.iter().zip(&self.feed_forwards).any(|(&mixer, &ffn)| mixer == Mixer::None && !ffn),
-                "true in blocks without a mixer",
-                "false",
-            ),
-            (
                 "block_kv_heads, block_d_ff",
                 uneven && (mlp || parallel || self.shared_blocks || self.latent.is_some() || self.skip_from_norm),
                 "empty in an MLP, and with parallel, shared_blocks, latent or skip_from_norm",
@@ -255,7 +249,6 @@ impl Architecture {
             ("rotated", self.rotated.len()),
             ("attention_sinks", self.attention_sinks.len()),
             ("mixers", self.mixers.len()),
-            ("feed_forwards", self.feed_forwards.len()),
             ("block_kv_heads", self.block_kv_heads.len()),
             ("block_d_ff", self.block_d_ff.len()),
         ] {

@@ -192,7 +192,6 @@ fn blocks(side: &Architecture, resolved: &Resolved) -> Vec<Rule> {
         ("d_ff", mlp && side.branch_depth < 2, "kind = \"encoder\" or branch_depth = 2"),
         ("d_ff", mixtures == side.n_layers, needs_plain),
         ("ffn_biases", mlp, ENCODER),
-        ("feed_forwards", mlp, ENCODER),
         ("activation_dropout", mlp, ENCODER),
         (
             "experts",

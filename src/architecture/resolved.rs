@@ -88,8 +88,6 @@ pub struct Resolved {
     pub convolution_taps: usize,
     pub convolution_biases: bool,
     pub recurrence: Option<RecurrentMixer>,
-    /// Empty, or one value per block.
-    pub feed_forwards: Vec<bool>,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
     /// Empty, or one value per block.
@@ -148,7 +146,7 @@ impl Resolved {
 
     /// Returns true if block `index` has a feed-forward network.
     pub fn has_feed_forward(&self, index: usize) -> bool {
-        self.d_ff_of(index) > 0 && self.feed_forwards.get(index).copied().unwrap_or(true)
+        self.d_ff_of(index) > 0
     }
 
     /// Probability of dropping a branch of block `index`.
@@ -270,7 +268,6 @@ impl Architecture {
             convolution_taps: self.convolution_taps,
             convolution_biases: self.convolution_biases.unwrap_or(self.biases),
             recurrence: self.recurrence,
-            feed_forwards: self.feed_forwards.clone(),
             experts: self.experts,
             dense_blocks: self.dense_blocks.clone(),
             block_kv_heads: self.block_kv_heads.clone(),

@@ -164,7 +164,7 @@ pub(super) fn mamba(keys: &Keys) -> Result<Architecture, ImportError> {
         positions: Positions::None,
         head: tied(keys, !second)?,
         mixers: vec![Mixer::Recurrence; n_layers],
-        feed_forwards: vec![false; n_layers],
+        block_d_ff: vec![0; n_layers],
         recurrence: Some(mixer),
         hf_init: Some(InitTable {
             taps: Some(Init::Uniform { bound: (mixer.taps as f64).powf(-0.5) }),
@@ -229,7 +229,9 @@ pub(super) fn nemotron(keys: &Keys) -> Result<Architecture, ImportError> {
         Kind::FeedForward | Kind::Experts => Mixer::None,
     };
     architecture.mixers = kinds.iter().map(mixer).collect();
-    architecture.feed_forwards = architecture.mixers.iter().map(|mixer| *mixer == Mixer::None).collect();
+    let d_ff = architecture.d_ff.unwrap_or(4 * architecture.d_model);
+    architecture.block_d_ff =
+        architecture.mixers.iter().map(|mixer| if *mixer == Mixer::None { d_ff } else { 0 }).collect();
     if kinds.contains(&Kind::Experts) {
         architecture.experts = Some(nemotron_experts(keys, &architecture)?);
         architecture.dense_blocks = (0..kinds.len()).filter(|&index| kinds[index] == Kind::FeedForward).collect();
