@@ -75,11 +75,23 @@ fn variants_of_layouts_are_as_measured() {
     compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &ROTATED);
 }
 
+/// Not reached (known deviations) in stacks of recurrences, most in those whose states decide. Gradients at the input: of
+/// Mamba-2 18 % too large, where a norm follows few heads; of Jamba 5 %, of two models with gated delta rules 4 % off.
+/// Second moments of Mamba are up to 6 % too small: features behind a convolution of four taps are not Gaussian.
+const STATES: [&str; 5] = [
+    "jamba eval u: stream",
+    "mamba eval u: stream",
+    "mamba2 eval u: stream",
+    "qwen3_5_moe_text eval u: stream",
+    "qwen3_next eval u: stream",
+];
+
 /// Families of models, each tested in a small model.
 #[test]
 fn families_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
-    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &STARTED_AT_ZERO);
+    let known = [STARTED_AT_ZERO.as_slice(), STATES.as_slice()].concat();
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &known);
 }
 
 /// Variables: `SIGPROP_HF_TRUTH` names a folder of measurements, by default `data/measured/huggingface`.
