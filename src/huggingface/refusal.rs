@@ -22,11 +22,6 @@ const STRUCTURES: &[Structure] = &[
         model_types: &["phimoe"],
     },
     Structure {
-        reason: "its experts multiply a gate by 1 + up (hidden_act swigluoai), which is not computed; in sequences of more \
-                 than sparse_topk_blocks · sparse_block_size tokens its attention skips blocks of keys",
-        model_types: &["minimax_m3"],
-    },
-    Structure {
         reason: "its attention multiplies the output of a head by the sigmoid of one score per head (g_proj), which is \
                  not computed",
         model_types: &["step3p5", "step3p7"],

@@ -1,6 +1,7 @@
 //! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
-use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
+use super::gemma::{CENTRED_PRE_NORMS, CENTRED_STREAM, QK_NORMS as CENTRED_QK_NORMS};
+use super::llama::{ATTENTION, FUSED_GATED, GATED, PRE_NORMS, QK_NORMS, STREAM};
 use super::{Columns, Module, Modules, expert_columns, experts, norm, rows, unbiased};
 
 pub(in crate::huggingface) const MIXTRAL: Modules = &[
@@ -95,6 +96,29 @@ pub(in crate::huggingface) const SHARED_EXPERTS: Modules = &[
     ],
 ];
 
+/// MiniMax-M3, whose norms store the gain minus 1. Checkpoints call some modules `block_sparse_moe`, and hold gates apart.
+pub(in crate::huggingface) const MINIMAX_M3: Modules = &[
+    CENTRED_STREAM,
+    CENTRED_PRE_NORMS,
+    CENTRED_QK_NORMS,
+    ATTENTION,
+    GATED,
+    FUSED_GATED,
+    FUSED_ROUTED,
+    &[
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
+        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.routed.router"]),
+        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.routed.gated.gate"]),
+        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.routed.gated.up"]),
+        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.routed.out"]),
+        rows("layers.*.mlp.shared_experts.gate_up_proj", SHARED_IN),
+        rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
+        rows("layers.*.block_sparse_moe.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
+        rows("layers.*.block_sparse_moe.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
+        rows("layers.*.block_sparse_moe.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
+    ],
+];
+
 /// Llama 4, whose experts are transposed.
 pub(in crate::huggingface) const LLAMA4: Modules = &[
     STREAM,
@@ -185,6 +209,8 @@ pub(super) const ROUTED: &[Module] = &[
 const FUSED_IN: &[&str] = &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"];
 pub(super) const FUSED_ROUTED_IN: &[&str] =
     &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
+
+const SHARED_IN: &[&str] = &["blocks.*.ffn.experts.shared.gated.gate", "blocks.*.ffn.experts.shared.gated.up"];
 
 /// Experts as modules of release 5 hold them. The release writes checkpoints with one tensor per expert.
 const FUSED: &[Module] = &[

@@ -33,6 +33,9 @@ fn every_tensor_of_every_family_is_held_and_every_name_is_one() {
         if *model_type == "granitemoehybrid" {
             config["layer_types"] = json!(["attention", "attention"]);
         }
+        if *model_type == "gemma4_text" {
+            config["hidden_size_per_layer_input"] = 0.into();
+        }
         for key in ["num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"] {
             config[key] = 2.into();
         }
