@@ -115,7 +115,7 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
     let last = architecture.decoder.as_deref().unwrap_or(architecture);
     let with_matrix = last.head == Head::Untied && matches!(task, Task::Language | Task::PreTraining);
     let matrix = if with_matrix { widths.vocab * widths.embedding } else { 0 };
-    let biased = keys.family() == "eurobert" && task == Task::Language && last.head_bias;
+    let biased = matches!(keys.family(), "eurobert" | "phimoe") && task == Task::Language && last.head_bias;
     Ok(matrix
         + if biased { widths.vocab } else { 0 }
         + own(keys.family(), task, &widths)

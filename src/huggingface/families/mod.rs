@@ -112,6 +112,7 @@ pub(super) const FAMILIES: &[Family] = &[
         read: minimax::minimax_m3,
         names: |_| names::MINIMAX_M3,
     },
+    Family { model_types: &["phimoe"], read: mixture::phimoe, names: |_| names::PHIMOE },
     Family { model_types: &["glm4_moe", "dots1"], read: mixture::sigmoid, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["hunyuan_v1_moe"], read: mixture::hunyuan, names: |_| names::HUNYUAN },

@@ -1,21 +1,37 @@
 //! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
-use super::gemma::{CENTRED_PRE_NORMS, CENTRED_STREAM, QK_NORMS as CENTRED_QK_NORMS};
-use super::llama::{ATTENTION, FUSED_GATED, GATED, PRE_NORMS, QK_NORMS, STREAM};
-use super::{Columns, Module, Modules, expert_columns, experts, norm, rows, unbiased};
+use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
+use super::{Columns, Module, Modules, biased_norm, expert_columns, experts, norm, rows, table, unbiased};
 
 pub(in crate::huggingface) const MIXTRAL: Modules = &[
     STREAM,
     PRE_NORMS,
     ATTENTION,
     QK_NORMS,
+    MIXTRAL_EXPERTS,
+    &[rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"])],
+    FUSED,
+];
+
+/// Router and experts as checkpoints of Mixtral name them.
+const MIXTRAL_EXPERTS: &[Module] = &[
+    rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
+    rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
+    rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
+    rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
+];
+
+/// Phi-3.5-MoE, whose LayerNorms have biases. Checkpoints call some modules `block_sparse_moe`.
+pub(in crate::huggingface) const PHIMOE: Modules = &[
+    ATTENTION,
     &[
-        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
-        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
-        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
-        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+        table("embed_tokens", "embeddings.token"),
+        biased_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+        biased_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
+        biased_norm("norm", &["final_norm"]),
+        rows("layers.*.mlp.router", &["blocks.*.ffn.experts.router"]),
     ],
+    MIXTRAL_EXPERTS,
     FUSED,
 ];
 
@@ -93,29 +109,6 @@ pub(in crate::huggingface) const SHARED_EXPERTS: Modules = &[
         rows("layers.*.mlp.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
         rows("layers.*.mlp.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
         rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
-    ],
-];
-
-/// MiniMax-M3, whose norms store the gain minus 1. Checkpoints call some modules `block_sparse_moe`, and hold gates apart.
-pub(in crate::huggingface) const MINIMAX_M3: Modules = &[
-    CENTRED_STREAM,
-    CENTRED_PRE_NORMS,
-    CENTRED_QK_NORMS,
-    ATTENTION,
-    GATED,
-    FUSED_GATED,
-    FUSED_ROUTED,
-    &[
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
-        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.routed.router"]),
-        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.routed.gated.gate"]),
-        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.routed.gated.up"]),
-        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.routed.out"]),
-        rows("layers.*.mlp.shared_experts.gate_up_proj", SHARED_IN),
-        rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
-        rows("layers.*.block_sparse_moe.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
-        rows("layers.*.block_sparse_moe.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
-        rows("layers.*.block_sparse_moe.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
     ],
 ];
 
@@ -209,8 +202,6 @@ pub(super) const ROUTED: &[Module] = &[
 const FUSED_IN: &[&str] = &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"];
 pub(super) const FUSED_ROUTED_IN: &[&str] =
     &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
-
-const SHARED_IN: &[&str] = &["blocks.*.ffn.experts.shared.gated.gate", "blocks.*.ffn.experts.shared.gated.up"];
 
 /// Experts as modules of release 5 hold them. The release writes checkpoints with one tensor per expert.
 const FUSED: &[Module] = &[
