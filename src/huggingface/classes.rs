@@ -9,7 +9,7 @@ mod images;
 use serde_json::Value;
 
 use super::ImportError;
-use super::families::INDEXED;
+use super::families::{INDEXED, Indexer};
 use super::keys::Keys;
 use crate::architecture::{Architecture, Head};
 
@@ -115,7 +115,7 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
     let last = architecture.decoder.as_deref().unwrap_or(architecture);
     let with_matrix = last.head == Head::Untied && matches!(task, Task::Language | Task::PreTraining);
     let matrix = if with_matrix { widths.vocab * widths.embedding } else { 0 };
-    let biased = keys.family() == "eurobert" && task == Task::Language && last.head_bias;
+    let biased = matches!(keys.family(), "eurobert" | "phimoe") && task == Task::Language && last.head_bias;
     Ok(matrix
         + if biased { widths.vocab } else { 0 }
         + own(keys.family(), task, &widths)
@@ -159,6 +159,7 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
         "gpt_oss" | "openai_privacy_filter" => {
             architecture.experts.map_or(0, |experts| (architecture.n_layers * experts.n_experts) as u64)
         }
+        "minimax_m3" | "minimax_m3_vl_text" => Indexer::read(keys)?.parameters(width),
         family if INDEXED.contains(&family) => {
             let default = if family == "deepseek_v32" { 64 } else { 32 };
             let (heads, d_head) = (

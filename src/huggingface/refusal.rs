@@ -17,16 +17,6 @@ struct Structure {
 
 const STRUCTURES: &[Structure] = &[
     Structure {
-        reason: "its router (sparsemixer) weighs each of two experts by a softmax over the scores within a few percent of \
-                 the best, so that both weights are nearly 1; mixtures have one softmax for all experts",
-        model_types: &["phimoe"],
-    },
-    Structure {
-        reason: "its experts multiply a gate by 1 + up (hidden_act swigluoai), which is not computed; in sequences of more \
-                 than sparse_topk_blocks · sparse_block_size tokens its attention skips blocks of keys",
-        model_types: &["minimax_m3"],
-    },
-    Structure {
         reason: "its attention multiplies the output of a head by the sigmoid of one score per head (g_proj), which is \
                  not computed",
         model_types: &["step3p5", "step3p7"],

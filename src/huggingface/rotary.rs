@@ -251,7 +251,8 @@ impl Plain {
     /// other divisors than shorter ones.
     fn by_feature(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
         let original = self.original(scaling)?;
-        let key = if self.seq_len > original { "long_factor" } else { "short_factor" };
+        let (key, own_scale) =
+            if self.seq_len > original { ("long_factor", "long_mscale") } else { ("short_factor", "short_mscale") };
         let expected = format!("{} positive numbers, one per frequency", self.features / 2);
         let divisors = scaling.raw(key).unwrap_or(&Value::Null);
         let read = |value: &Value| value.as_f64().filter(|divisor| *divisor > 0.0);
@@ -259,11 +260,13 @@ impl Plain {
         let Some(numbers) = numbers.filter(|numbers| numbers.len() == self.features / 2) else {
             return Err(ImportError::value(key, &expected, divisors, ""));
         };
-        scaling.raw(if key == "long_factor" { "short_factor" } else { "long_factor" });
+        scaling.same(&["short_factor", "long_factor"]);
+        scaling.same(&["short_mscale", "long_mscale"]);
         scaling.note("rotary frequencies", format!("{key} ({} tokens)", self.seq_len), "sequence length");
         let factor = factor.unwrap_or(self.positions / original);
         let usual = if factor > 1.0 { (1.0 + factor.ln() / original.ln()).sqrt() } else { 1.0 };
-        let scale = scaling.number("rotary_scale", &["attention_factor"], usual)?;
+        // Phi-3.5-MoE has factors of its own.
+        let scale = scaling.number("rotary_scale", &[own_scale, "attention_factor"], usual)?;
         let frequencies = self.unscaled().zip(numbers).map(|(frequency, divisor)| frequency / divisor).collect();
         Ok(Turns { frequencies: Some(frequencies), scale })
     }

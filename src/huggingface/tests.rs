@@ -42,8 +42,6 @@ fn errors_name_the_key_or_the_kind() {
     assert!(message("[]").starts_with("not a config"));
     assert!(message("{}").starts_with("the config has no model_type; no known family reads all its keys: describe"));
     assert!(message(r#"{"model_type": "falcon_mamba"}"#).contains("state-space"));
-    assert!(message(r#"{"model_type": "phimoe"}"#).contains("sparsemixer"));
-    assert!(message(r#"{"model_type": "minimax_m3"}"#).contains("swigluoai"));
     assert!(message(r#"{"model_type": "step3p7"}"#).contains("one score per head"));
     assert!(message(r#"{"model_type": "gemma4_text"}"#).contains("hidden_size_per_layer_input"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
@@ -208,6 +206,44 @@ fn keys_that_change_no_signal_are_not_told() {
     ] {
         assert_eq!(imported(text).warnings, Vec::<String>::new(), "{text}");
     }
+}
+
+/// The blocks with experts and with indexers of MiniMax-M3, whose published config has lists of its own.
+#[test]
+fn blocks_of_minimax_are_those_of_its_lists() {
+    let text = |seq_len: usize| {
+        let sparse = r#"{"sparse_attention_freq": [0, 1, 1], "sparse_topk_blocks": 2, "sparse_block_size": 64}"#;
+        let text = format!(
+            r#"{{"model_type": "minimax_m3_vl", "text_config": {{"model_type": "minimax_m3", "num_hidden_layers": 3,
+                "hidden_act": "swigluoai", "use_gemma_norm": true, "use_qk_norm": true, "moe_layer_freq": [0, 1, 1],
+                "moe_intermediate_size": 3072, "n_shared_experts": 1, "rotary_dim": 64, "partial_rotary_factor": 0.5,
+                "sparse_attention_config": {sparse}}}}}"#
+        );
+        import(&text, &Options { seq_len: Some(seq_len), ..Options::default() }).expect("a config that is read")
+    };
+    let (short, long) = (text(128), text(129));
+    assert_eq!((&short.architecture.dense_blocks, short.architecture.d_ff), (&vec![0], Some(12288)));
+    assert_eq!(short.architecture.experts.map(|experts| (experts.d_ff, experts.shared_d_ff)), Some((3072, 3072)));
+    assert_eq!((short.architecture.rotary_dim, short.warnings), (Some(64), Vec::new()));
+    assert!(long.warnings[0].contains("128 tokens in 2 of 3"), "{:?}", long.warnings);
+}
+
+/// The factors on cosines and sines of Phi-3.5-MoE replace those of LongRoPE.
+#[test]
+fn factors_of_phimoe_are_those_of_its_config() {
+    let rope = r#"{"type": "longrope", "original_max_position_embeddings": 64, "short_factor": [1, 1], "long_factor": [2, 2],
+        "short_mscale": 1.25, "long_mscale": 1.5}"#;
+    let text =
+        format!(r#"{{"model_type": "phimoe", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling": {rope}}}"#);
+    let scale = |seq_len| {
+        let got =
+            import(&text, &Options { seq_len: Some(seq_len), ..Options::default() }).expect("a config that is read");
+        assert_eq!(got.warnings, Vec::<String>::new());
+        got.architecture.rotary_scale
+    };
+    assert_eq!([scale(64), scale(65)], [1.25, 1.5]);
+    let error = import(r#"{"model_type": "phimoe", "router_jitter_noise": 0.1}"#, &Options::default()).unwrap_err();
+    assert!(error.to_string().starts_with("router_jitter_noise must be 0.01"), "{error}");
 }
 
 /// Angles and the factor on cosines and sines as `ROPE_INIT_FUNCTIONS` of transformers 5.24.0 computes them, for heads

@@ -419,6 +419,8 @@ fn mixtures_of_experts() {
             (Weighting::Softmax, false),
             (Weighting::Sigmoid, true),
             (Weighting::Sigmoid, false),
+            (Weighting::Sparsemixer, true),
+            (Weighting::Sparsemixer, false),
         ] {
             let mixture = Mixture {
                 n_experts: 3,

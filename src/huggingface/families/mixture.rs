@@ -7,7 +7,7 @@ use super::super::ImportError;
 use super::super::rotary::Rotation;
 use super::llama::{Defaults, granite_sinks, last_windows, windows};
 use super::{Keys, biases, layer_types, multipliers};
-use crate::architecture::{Architecture, Experts, Positions, QkNorm};
+use crate::architecture::{Architecture, Experts, NormChoice, Positions, QkNorm};
 
 /// The defaults of a family for missing keys of its experts.
 pub(super) struct Mixture {
@@ -168,7 +168,7 @@ pub(super) fn groups(keys: &Keys, weighting: Weighting, default: [usize; 2]) -> 
     let kept = keys.size("groups that a token chooses from", &["topk_group"], default[1])?;
     let change = match weighting {
         Weighting::Sigmoid => "products of two tokens behind the experts are up to 7 % too large",
-        Weighting::Softmax => {
+        Weighting::Softmax | Weighting::Sparsemixer => {
             "behind the experts second moments are up to 5 %, products of two tokens up to 13 % too large"
         }
     };
@@ -250,6 +250,31 @@ pub(super) fn minimax(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.experts = Some(mixture.read(keys, &architecture)?);
     architecture.qk_norm = QkNorm::Projection;
     keys.same(&["use_qk_norm", "qk_norm_type"]);
+    Ok(architecture)
+}
+
+/// Phi-3.5-MoE: LayerNorms, and two experts whose weights are those of SparseMixer in evaluation.
+pub(super) fn phimoe(keys: &Keys) -> Result<Architecture, ImportError> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        eps: 1e-5,
+        rotation: Rotation::new(1.0, 1e6),
+        ..Defaults::new(32, 4096, 32, 6400, 32064, 131_072)
+    };
+    let mut architecture = defaults.read(keys)?;
+    architecture.norm = Some(NormChoice::Layernorm);
+    biases(keys, &mut architecture)?;
+    architecture.head_bias = keys.flag("head_bias", &["lm_head_bias"], false)?;
+    windows(keys, &mut architecture, None)?;
+    let margin = 2.0 * keys.number("margin of router scores, halved", &["router_jitter_noise"], 0.01)?;
+    if (margin - Weighting::MARGIN).abs() > 1e-9 {
+        let got = Value::from(0.5 * margin);
+        return Err(ImportError::value("router_jitter_noise", "0.01, half the margin of SparseMixer", &got, ""));
+    }
+    // The model chooses two experts, whatever the config says.
+    let experts = Mixture::new(16, 2).read(keys, &architecture)?;
+    architecture.experts = Some(Experts { top_k: 2, weighting: Weighting::Sparsemixer, normalised: false, ..experts });
+    keys.note("choice of experts", "the largest scores", "evaluation; training samples it");
     Ok(architecture)
 }
 

@@ -7,6 +7,7 @@ mod gemma;
 mod gpt;
 mod llama;
 mod llama4;
+mod minimax;
 mod mixers;
 mod mixture;
 mod parallel;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use sigprop_stack::Init;
 
 pub(super) use deepseek::INDEXED;
+pub(super) use minimax::Indexer;
 
 use super::ImportError;
 use super::keys::Keys;
@@ -105,6 +107,12 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["mamba2"], read: recurrent::mamba, names: |_| names::MAMBA2 },
     Family { model_types: &["nemotron_h"], read: recurrent::nemotron, names: |_| names::MAMBA2 },
     Family { model_types: &["minimax_m2"], read: mixture::minimax, names: |_| names::MIXTRAL },
+    Family {
+        model_types: &["minimax_m3", "minimax_m3_vl_text"],
+        read: minimax::minimax_m3,
+        names: |_| names::MINIMAX_M3,
+    },
+    Family { model_types: &["phimoe"], read: mixture::phimoe, names: |_| names::PHIMOE },
     Family { model_types: &["glm4_moe", "dots1"], read: mixture::sigmoid, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },
     Family { model_types: &["hunyuan_v1_moe"], read: mixture::hunyuan, names: |_| names::HUNYUAN },
@@ -265,6 +273,9 @@ fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -
 
 /// Returns the activation called `word`, a value that was read under `key`.
 fn named_activation(key: &str, word: &str, gated: bool) -> Result<Activation, ImportError> {
+    if gated && word == "swigluoai" {
+        return Ok(Activation::QuickGegluPlusOne);
+    }
     let plain = match word {
         "gelu" | "gelu_python" | "gelu_10" => Activation::Gelu,
         "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_accurate" => Activation::GeluTanh,
@@ -327,16 +338,20 @@ fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportE
     }
 }
 
-/// Reads `mlp_layer_types`, which lists the blocks without experts, if the config has it.
+/// Reads `mlp_layer_types`, which lists the blocks without experts, or else a list `moe_layer_freq`, if the config has
+/// it.
 fn mlp_layer_types(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
-    let (Some(value), Some(experts)) = (keys.raw("mlp_layer_types"), &mut architecture.experts) else { return Ok(()) };
-    let is_dense = |kind: &Value| match kind.as_str() {
-        Some("dense") => Some(true),
-        Some("sparse") => Some(false),
+    let frequencies = keys.raw("moe_layer_freq").filter(|value| value.is_array());
+    let value = keys.raw("mlp_layer_types").or(frequencies);
+    let (Some(value), Some(experts)) = (value, &mut architecture.experts) else { return Ok(()) };
+    let is_dense = |kind: &Value| match (kind.as_str(), kind.as_u64()) {
+        (Some("dense"), _) | (_, Some(0)) => Some(true),
+        (Some("sparse"), _) | (_, Some(1)) => Some(false),
         _ => None,
     };
     let dense = value.as_array().and_then(|kinds| kinds.iter().map(is_dense).collect::<Option<Vec<bool>>>());
-    let dense = dense.ok_or_else(|| ImportError::value("mlp_layer_types", "dense or sparse per layer", value, ""))?;
+    let expected = "dense or sparse, or 0 or 1 in moe_layer_freq, per layer";
+    let dense = dense.ok_or_else(|| ImportError::value("mlp_layer_types", expected, value, ""))?;
     architecture.dense_blocks = (0..dense.len()).filter(|block| dense[*block]).collect();
     experts.first_dense = 0;
     keys.note("dense blocks", architecture.dense_blocks.len(), "mlp_layer_types");

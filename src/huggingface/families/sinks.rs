@@ -42,8 +42,8 @@ pub(super) fn gpt_oss(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// Returns the activation of GPT-OSS's experts. Its clamps are at several standard deviations.
-fn expert_activation(keys: &Keys) -> Result<Activation, ImportError> {
+/// Returns the activation of the experts of GPT-OSS and MiniMax-M3. Its clamps are at several standard deviations.
+pub(super) fn expert_activation(keys: &Keys) -> Result<Activation, ImportError> {
     let slope = keys.number("slope of the gate", &["swiglu_alpha"], 1.702)?;
     if (slope - 1.702).abs() > 1e-9 {
         return Err(ImportError::value("swiglu_alpha", "1.702, the slope of QuickGELU", &Value::from(slope), ""));

@@ -4,16 +4,14 @@ use super::llama::{self, ATTENTION, FUSED_GATED, GATED, PRE_NORMS, STREAM};
 use super::mixture::FUSED_ROUTED_IN;
 use super::{Module, Modules, centred_norm, experts, norm, rows, table};
 
-const CENTRED_STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), centred_norm("norm", &["final_norm"])];
+pub(super) const CENTRED_STREAM: &[Module] =
+    &[table("embed_tokens", "embeddings.token"), centred_norm("norm", &["final_norm"])];
 
-pub(in crate::huggingface) const GEMMA: Modules = &[
-    CENTRED_STREAM,
-    ATTENTION,
-    GATED,
-    &[
-        centred_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
-        centred_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
-    ],
+pub(in crate::huggingface) const GEMMA: Modules = &[CENTRED_STREAM, ATTENTION, GATED, CENTRED_PRE_NORMS];
+
+pub(super) const CENTRED_PRE_NORMS: &[Module] = &[
+    centred_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+    centred_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
 ];
 
 /// Gemma 2 and 3: norms at both ends of a branch.
@@ -53,7 +51,7 @@ pub(in crate::huggingface) const GEMMA4: Modules = &[
     ],
 ];
 
-const QK_NORMS: &[Module] = &[
+pub(super) const QK_NORMS: &[Module] = &[
     centred_norm("layers.*.self_attn.q_norm", &["blocks.*.attention.heads.query_norm"]),
     centred_norm("layers.*.self_attn.k_norm", &["blocks.*.attention.heads.key_norm"]),
 ];

@@ -1,20 +1,37 @@
 //! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
 use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
-use super::{Columns, Module, Modules, expert_columns, experts, norm, rows, unbiased};
+use super::{Columns, Module, Modules, biased_norm, expert_columns, experts, norm, rows, table, unbiased};
 
 pub(in crate::huggingface) const MIXTRAL: Modules = &[
     STREAM,
     PRE_NORMS,
     ATTENTION,
     QK_NORMS,
+    MIXTRAL_EXPERTS,
+    &[rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"])],
+    FUSED,
+];
+
+/// Router and experts as checkpoints of Mixtral name them.
+const MIXTRAL_EXPERTS: &[Module] = &[
+    rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
+    rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
+    rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
+    rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
+];
+
+/// Phi-3.5-MoE, whose LayerNorms have biases. Checkpoints call some modules `block_sparse_moe`.
+pub(in crate::huggingface) const PHIMOE: Modules = &[
+    ATTENTION,
     &[
-        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
-        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
-        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
-        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+        table("embed_tokens", "embeddings.token"),
+        biased_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+        biased_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
+        biased_norm("norm", &["final_norm"]),
+        rows("layers.*.mlp.router", &["blocks.*.ffn.experts.router"]),
     ],
+    MIXTRAL_EXPERTS,
     FUSED,
 ];
 

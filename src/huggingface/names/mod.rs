@@ -20,6 +20,7 @@ mod gpt;
 mod head;
 mod llama;
 mod meta;
+mod minimax;
 mod mixers;
 mod mixture;
 mod nanogpt;
@@ -43,9 +44,11 @@ pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, MLLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
+pub(super) use minimax::MINIMAX_M3;
 pub(super) use mixers::LFM2;
 pub(super) use mixture::{
-    GPT_OSS, GRANITE_MOE, HUNYUAN, LLAMA4, MIMO_V2, MIXTRAL, PRIVACY_FILTER, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS,
+    GPT_OSS, GRANITE_MOE, HUNYUAN, LLAMA4, MIMO_V2, MIXTRAL, PHIMOE, PRIVACY_FILTER, QWEN_MOE, QWEN3_VL_MOE,
+    SHARED_EXPERTS,
 };
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub(super) use recurrent::{BAMBA, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, QWEN3_5, QWEN3_NEXT};

@@ -39,6 +39,14 @@ pub enum Weighting {
     Softmax,
     /// 1/(1 + e^(−score)).
     Sigmoid,
+    /// Each chosen expert i has the weight e^(score_i) / Σ_j e^(score_j), where j are i and the experts with smaller
+    /// scores for which score_i − score_j ≤ 0.02 max(score_i, −score_j) (Phi-3.5-MoE, in evaluation).
+    Sparsemixer,
+}
+
+impl Weighting {
+    /// The largest difference of scores in a softmax of [`Weighting::Sparsemixer`], relative to the scores.
+    pub const MARGIN: f64 = 0.02;
 }
 
 /// The place where the weights of experts act.

@@ -12,8 +12,12 @@ use crate::support::{
 /// are almost copies still go to different experts.
 #[test]
 fn chosen_experts() {
-    for (weighting, normalised) in [(Weighting::Softmax, true), (Weighting::Softmax, false), (Weighting::Sigmoid, true)]
-    {
+    for (weighting, normalised) in [
+        (Weighting::Softmax, true),
+        (Weighting::Softmax, false),
+        (Weighting::Sigmoid, true),
+        (Weighting::Sparsemixer, false),
+    ] {
         let mixture = Mixture {
             n_experts: 4,
             top_k: 2,

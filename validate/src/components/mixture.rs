@@ -9,7 +9,8 @@
 //! If weights multiply inputs, y = scale Σ_e f_e(u_e) over the chosen experts, where u_e = w_e x; then df_e = scale dy,
 //! dw_e = x·du_e and dx = Σ_e w_e du_e + Rᵀ ds.
 //!
-//! The choice of experts is a constant in the backward pass.
+//! The choice of experts is a constant in the backward pass, as are the near scores of SparseMixer: its weights are
+//! softmax over the near scores of each chosen expert.
 
 use sigprop_stack::{Linear, Mixture, Multiplied, Weighting};
 
@@ -142,10 +143,19 @@ pub(crate) fn router(mixture: &Mixture, width: usize) -> Linear {
     Linear { fan_in: width, fan_out: mixture.n_experts, weight: mixture.router.clone(), bias: None, standardised: None }
 }
 
+/// An expert that SparseMixer chose.
+struct Pick {
+    expert: usize,
+    /// Softmax over the near scores, per expert; zero for others.
+    shares: Vec<f64>,
+}
+
 /// Weights of the experts for one token.
 struct Weights {
-    /// Softmax or sigmoid of the scores of all experts.
+    /// Softmax or sigmoid of the scores of all experts; for SparseMixer the share of each chosen expert.
     all: Vec<f64>,
+    /// The softmax of each chosen expert over its near scores, with its index; empty but for SparseMixer.
+    picks: Vec<Pick>,
     /// Weights of the output of every expert; zero for experts that are not chosen.
     chosen: Vec<f64>,
     /// The sum that the chosen weights were divided by; 1 if they are not normalised.
@@ -157,6 +167,10 @@ impl Weights {
         let scores: Vec<f64> = scores.iter().map(|s| s.to_f64()).collect();
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let picks = match mixture.weighting {
+            Weighting::Sparsemixer => picks(&scores, &order, mixture.top_k),
+            Weighting::Softmax | Weighting::Sigmoid => Vec::new(),
+        };
         let all: Vec<f64> = match mixture.weighting {
             Weighting::Softmax => {
                 let exponentials: Vec<f64> = scores.iter().map(|s| libm::exp(s - scores[order[0]])).collect();
@@ -164,6 +178,10 @@ impl Weights {
                 exponentials.into_iter().map(|e| e / total).collect()
             }
             Weighting::Sigmoid => scores.iter().map(|s| 1.0 / (1.0 + libm::exp(-s))).collect(),
+            Weighting::Sparsemixer => {
+                let of = |e: usize| picks.iter().filter(|pick| pick.expert == e).map(|pick| pick.shares[e]).sum();
+                (0..scores.len()).map(of).collect()
+            }
         };
         let mut chosen = vec![0.0; scores.len()];
         for &expert in &order[..mixture.top_k] {
@@ -173,7 +191,7 @@ impl Weights {
         for weight in &mut chosen {
             *weight /= total;
         }
-        Self { all, chosen, total }
+        Self { all, picks, chosen, total }
     }
 
     /// Returns the gradients of the scores from the gradients of the weights.
@@ -187,7 +205,67 @@ impl Weights {
             .map(|e| match mixture.weighting {
                 Weighting::Softmax => self.all[e] * (du(e) - spread),
                 Weighting::Sigmoid => self.all[e] * (1.0 - self.all[e]) * du(e),
+                Weighting::Sparsemixer => {
+                    let through = |pick: &Pick| self.all[pick.expert] * du(pick.expert) * pick.shares[e];
+                    self.all[e] * du(e) - self.picks.iter().map(through).sum::<f64>()
+                }
             })
             .collect()
+    }
+}
+
+/// Returns the choices of SparseMixer one after the other. The softmax of each leaves out the choices before it, and scores
+/// that differ too much from its own.
+fn picks(scores: &[f64], order: &[usize], top_k: usize) -> Vec<Pick> {
+    let pick = |rank: usize| {
+        let best = scores[order[rank]];
+        let mut shares = vec![0.0; scores.len()];
+        for &expert in &order[rank..] {
+            let is_near = (best - scores[expert]) / f64::max(scores[expert].abs(), best) <= Weighting::MARGIN;
+            shares[expert] = if is_near || expert == order[rank] { libm::exp(scores[expert] - best) } else { 0.0 };
+        }
+        let total: f64 = shares.iter().sum();
+        Pick { expert: order[rank], shares: shares.into_iter().map(|share| share / total).collect() }
+    };
+    (0..top_k).map(pick).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Init, Tensor};
+
+    use super::*;
+
+    /// Three scores are near each other, as few random scores are.
+    #[test]
+    fn near_scores_agree_with_finite_differences() {
+        const STEP: f64 = 1e-6;
+        let mut mixture = Mixture {
+            n_experts: 4,
+            top_k: 2,
+            weighting: Weighting::Sparsemixer,
+            weights_multiply: Multiplied::Outputs,
+            normalised: false,
+            scale: 1.0,
+            router: Tensor { name: "router".to_owned(), init: Init::Zero },
+            expert: Vec::new(),
+        };
+        let (scores, dw) = ([1.09, -0.2, 1.1, 1.085], [0.7, 0.0, -0.4, 0.0]);
+        for normalised in [false, true] {
+            mixture.normalised = normalised;
+            let loss = |scores: &[f64; 4]| -> f64 {
+                Weights::new(&mixture, scores).chosen.iter().zip(&dw).map(|(weight, dw)| weight * dw).sum()
+            };
+            let got = Weights::new(&mixture, &scores).backward(&mixture, &dw);
+            for (expert, slope) in got.into_iter().enumerate() {
+                let moved = |sign: f64| {
+                    let mut scores = scores;
+                    scores[expert] += sign * STEP;
+                    loss(&scores)
+                };
+                let expected = (moved(1.0) - moved(-1.0)) / (2.0 * STEP);
+                approx::assert_relative_eq!(slope, expected, epsilon = 1e-9, max_relative = 1e-7);
+            }
+        }
     }
 }

@@ -207,7 +207,7 @@ class Mixture(Node):
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         part = self._part
         scores = F.linear(x, run[self._router])
-        weights = scores.softmax(-1) if part["weighting"] == "softmax" else scores.sigmoid()
+        weights = _WEIGHTS[part["weighting"]](scores, part["top_k"])
         chosen = scores.topk(part["top_k"], dim=-1).indices
         is_chosen = torch.zeros_like(weights).scatter(-1, chosen, 1.0)
         weights = weights * is_chosen
@@ -222,6 +222,28 @@ class Mixture(Node):
             total = total + after[..., number, None] * self._expert(self, before[..., number, None] * x, run)
         run.expert, run.is_weighed = outer
         return self._scale * total
+
+
+def _sparsemixer(scores: Tensor, top_k: int) -> Tensor:
+    """Weights of one chosen expert after the other: its share of the softmax over near scores of experts that are left."""
+    weights, left = torch.zeros_like(scores), scores
+    for _ in range(top_k):
+        largest, expert = left.max(-1, keepdim=True)
+        is_far = largest - scores > _MARGIN * torch.maximum(scores.abs(), largest)
+        shares = left.masked_fill(is_far, -math.inf).softmax(-1)
+        weights = weights.scatter(-1, expert, shares.gather(-1, expert))
+        left = left.scatter(-1, expert, -math.inf)
+    return weights
+
+
+# The largest difference of near scores, relative to the scores.
+_MARGIN = 0.02
+# The function from scores and the number of chosen experts to weights, before the choice.
+_WEIGHTS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "softmax": lambda scores, _: scores.softmax(-1),
+    "sigmoid": lambda scores, _: scores.sigmoid(),
+    "sparsemixer": _sparsemixer,
+}
 
 
 class Recurrence(Node):
