@@ -64,7 +64,12 @@ impl Architecture {
     }
 
     fn check_numbers(&self) -> Result<(), ArchitectureError> {
-        number("norm_eps", self.norm_eps, 0.0..=f64::MAX, "finite and not negative")?;
+        for (field, eps) in [
+            ("norm_eps", Some(self.norm_eps)),
+            ("recurrence.norm_eps", self.recurrence.and_then(|mixer| mixer.norm_eps)),
+        ] {
+            number(field, eps.unwrap_or(0.0), 0.0..=f64::MAX, "finite and not negative")?;
+        }
         for (field, rate) in [
             ("dropout", self.dropout),
             ("embedding_dropout", self.embedding_dropout.unwrap_or(0.0)),
@@ -192,6 +197,7 @@ impl Architecture {
     fn check_blocks(&self) -> Result<(), ArchitectureError> {
         let mlp = self.kind == Kind::Mlp;
         let parallel = self.parallel != Parallel::None;
+        let own_placement = self.recurrence.and_then(|mixer| mixer.block_norms);
         let uneven = !(self.block_kv_heads.is_empty() && self.block_d_ff.is_empty());
         first([
             ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
@@ -206,6 +212,13 @@ impl Architecture {
                 self.mixers.contains(&Mixer::Recurrence) && self.recurrence.is_none(),
                 "a table, which `mixers` needs",
                 "none",
+            ),
+            (
+                "recurrence.block_norms",
+                own_placement
+                    .is_some_and(|own| [self.norm_placement, own] != [NormPlacement::Reordered, NormPlacement::Pre]),
+                "absent, or pre where norm_placement is reordered",
+                own_placement.map_or("none", NormPlacement::name),
             ),
             (
                 "block_kv_heads, block_d_ff",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{Rates, StepBias};
 
-use super::RecurrentForm;
+use super::{NormPlacement, RecurrentForm};
 
 /// Recurrence in place of attention, with a state per head of size `d_key` × `d_value`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,10 @@ pub struct RecurrentMixer {
     pub strength: f64,
     /// Number of groups of features of the norm next to the gate; 0: no norm.
     pub norm_groups: usize,
+    /// Number ε of the norm next to the gate; by default the `norm_eps` of all norms.
+    pub norm_eps: Option<f64>,
+    /// Places of the norms in blocks with this mixer; by default the `norm_placement` of all blocks.
+    pub block_norms: Option<NormPlacement>,
     /// Width of the latent of the steps; of the form `mamba1` alone.
     pub step_rank: usize,
     /// Norms of queries, keys and the latent of the steps; of the form `mamba1` alone.

@@ -34,7 +34,6 @@ const STRUCTURES: &[Structure] = &[
             "kimi_linear",
             "minimax",
             "bailing_hybrid",
-            "olmo_hybrid",
             "lara_mini",
             "reformer",
             "fnet",

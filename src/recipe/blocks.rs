@@ -197,10 +197,17 @@ impl Block<'_> {
         self.input_norm(branch, "norm").into_iter().chain(body).collect()
     }
 
+    /// The places of the norms in this block.
+    fn norm_placement(&self) -> NormPlacement {
+        let architecture = self.blocks.architecture;
+        let recurrence = architecture.recurrence.filter(|_| self.mixer() == Mixer::Recurrence);
+        recurrence.and_then(|mixer| mixer.block_norms).unwrap_or(architecture.norm_placement)
+    }
+
     /// The norm at the start of `branch`, as a node called `name`; `None` if there is none.
     fn input_norm(&self, branch: &str, name: &str) -> Option<Node> {
         let architecture = self.blocks.architecture;
-        let starts = match architecture.norm_placement {
+        let starts = match self.norm_placement() {
             NormPlacement::Pre | NormPlacement::Sandwich | NormPlacement::Sub => true,
             NormPlacement::Post | NormPlacement::Reordered => false,
         };
@@ -224,13 +231,13 @@ impl Block<'_> {
 
     /// The norm before the last linear map of a branch; `None` if there is none.
     fn inner_norm(&self) -> Option<Node> {
-        let has_one = self.blocks.architecture.norm_placement == NormPlacement::Sub;
+        let has_one = self.norm_placement() == NormPlacement::Sub;
         has_one.then(|| self.norm("inner_norm", BlockNorm::Inner)).flatten()
     }
 
     /// The norm at the end of a branch; `None` if there is none.
     fn output_norm(&self) -> Option<Node> {
-        let ends = match self.blocks.architecture.norm_placement {
+        let ends = match self.norm_placement() {
             NormPlacement::Sandwich | NormPlacement::Reordered => true,
             NormPlacement::Pre | NormPlacement::Post | NormPlacement::Sub => false,
         };

@@ -10,7 +10,8 @@ use super::llama::Defaults;
 use super::mixture::{Mixture, Shared, dense_blocks};
 use super::{Keys, WIDTH, activation, biases, tied};
 use crate::architecture::{
-    Architecture, Experts, InitTable, Mixer, NormChoice, Positions, QkNorm, RecurrentForm, RecurrentMixer,
+    Architecture, Experts, InitTable, Mixer, NormChoice, NormPlacement, Positions, QkNorm, RecurrentForm,
+    RecurrentMixer,
 };
 
 /// Qwen3-Next and Qwen3.5: gated delta rules, and attention with a gate in every fourth block.
@@ -34,14 +35,30 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
         architecture.experts = Some(mixture.read(keys, &architecture)?);
         architecture.dense_blocks = dense_blocks(keys)?;
     }
-    let n_key_heads = keys.size("heads of keys of recurrences", &["linear_num_key_heads"], 16)?;
-    let n_heads = keys.size("heads of values of recurrences", &["linear_num_value_heads"], 32)?;
-    architecture.recurrence = Some(RecurrentMixer {
+    architecture.recurrence = Some(gated_delta(keys, [16, 32], |_| 128, |_| 128)?);
+    let every = keys.size("attention in every so many blocks", &["full_attention_interval"], 4)?;
+    let default = |index: usize| if (index + 1).is_multiple_of(every) { Mixer::Attention } else { Mixer::Recurrence };
+    architecture.mixers = layers(keys, architecture.n_layers, default)?;
+    Ok(architecture)
+}
+
+/// The gated delta rule with Qwen's distributions. The defaults of the numbers of heads are those of keys and of values,
+/// the default of `d_key` follows from the number of heads of keys, and that of `d_value` from `d_key`.
+fn gated_delta(
+    keys: &Keys,
+    [n_key_heads, n_heads]: [usize; 2],
+    d_key: impl Fn(usize) -> usize,
+    d_value: impl Fn(usize) -> usize,
+) -> Result<RecurrentMixer, ImportError> {
+    let n_key_heads = keys.size("heads of keys of recurrences", &["linear_num_key_heads"], n_key_heads)?;
+    let n_heads = keys.size("heads of values of recurrences", &["linear_num_value_heads"], n_heads)?;
+    let d_key = keys.size("d_key of recurrences", &["linear_key_head_dim"], d_key(n_key_heads))?;
+    Ok(RecurrentMixer {
         form: RecurrentForm::GatedDelta,
         n_heads,
         n_key_heads,
-        d_key: keys.size("d_key of recurrences", &["linear_key_head_dim"], 128)?,
-        d_value: keys.size("d_value of recurrences", &["linear_value_head_dim"], 128)?,
+        d_key,
+        d_value: keys.size("d_value of recurrences", &["linear_value_head_dim"], d_value(d_key))?,
         taps: keys.size("taps", &["linear_conv_kernel_dim"], 4)?,
         tap_biases: false,
         biases: false,
@@ -49,12 +66,47 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
         step_bias: StepBias::Value(1.0),
         strength: 1.0,
         norm_groups: n_heads,
+        norm_eps: None,
+        block_norms: None,
         step_rank: 0,
         latent_norms: false,
+    })
+}
+
+/// OLMo hybrid: gated delta rules in Pre-LN blocks, and attention in every fourth block, which is as in OLMo 2.
+pub(super) fn olmo(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = Defaults::new(32, 3840, 30, 11_008, 100_352, 65_536).read(keys)?;
+    biases(keys, &mut architecture)?;
+    architecture.norm_placement = NormPlacement::Reordered;
+    architecture.qk_norm = QkNorm::Projection;
+    if keys.nested("rope_parameters")?.is_some_and(|rotation| rotation.get("rope_theta").is_some_and(Value::is_null)) {
+        keys.note("positions", Positions::None, "rope_parameters.rope_theta");
+        architecture.positions = Positions::None;
+        architecture.rotary_dim = None;
+    }
+    let (d_model, n_layers) = (architecture.d_model, architecture.n_layers);
+    let n_heads = architecture.n_heads.unwrap_or(1);
+    let rates = Rates::Uniform {
+        low: keys.number("smallest rate", &["linear_a_log_min"], 0.0)?,
+        high: keys.number("largest rate", &["linear_a_log_max"], 16.0)?,
+    };
+    let low = keys.number("smallest step", &["linear_dt_min"], 0.001)?;
+    let floor = keys.number("floor of steps", &["linear_dt_init_floor"], 1e-4)?;
+    if low < floor {
+        return Err(ImportError::value("linear_dt_min", "at least linear_dt_init_floor", &Value::from(low), ""));
+    }
+    let negative = keys.flag("strengths up to 2", &["linear_allow_neg_eigval"], true)?;
+    architecture.recurrence = Some(RecurrentMixer {
+        rates,
+        step_bias: StepBias::LogUniform { low, high: keys.number("largest step", &["linear_dt_max"], 0.1)? },
+        strength: if negative { 2.0 } else { 1.0 },
+        norm_eps: Some(1e-5),
+        block_norms: Some(NormPlacement::Pre),
+        ..gated_delta(keys, [n_heads, n_heads], |n_key_heads| 3 * d_model / (4 * n_key_heads), |d_key| 2 * d_key)?
     });
-    let every = keys.size("attention in every so many blocks", &["full_attention_interval"], 4)?;
-    let default = |index: usize| if (index + 1).is_multiple_of(every) { Mixer::Attention } else { Mixer::Recurrence };
-    architecture.mixers = layers(keys, architecture.n_layers, default)?;
+    let attends = |index: usize| (index + 1).is_multiple_of(4) || n_layers < 4 && index + 1 == n_layers;
+    let default = |index| if attends(index) { Mixer::Attention } else { Mixer::Recurrence };
+    architecture.mixers = layers(keys, n_layers, default)?;
     Ok(architecture)
 }
 
@@ -121,6 +173,8 @@ fn mamba2(n_heads: usize, n_key_heads: usize, d_key: usize) -> RecurrentMixer {
         step_bias: StepBias::LogUniform { low: 0.001, high: 0.1 },
         strength: 1.0,
         norm_groups: n_key_heads,
+        norm_eps: None,
+        block_norms: None,
         step_rank: 0,
         latent_norms: false,
     }

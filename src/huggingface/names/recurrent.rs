@@ -1,6 +1,6 @@
 //! Decoders with recurrences.
 
-use super::llama::{ATTENTION, GATED, PRE_NORMS};
+use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
 use super::mixture::{FUSED_ROUTED, GRANITE_MOE, ROUTED};
 use super::{Module, Modules, bare, centred_norm, experts, norm, query_heads, rows, state_heads, table, taps};
 
@@ -72,6 +72,36 @@ pub(in crate::huggingface) const QWEN3_5: Modules = &[
         rows("layers.*.linear_attn.in_proj_z", &[GATE]),
         rows("layers.*.linear_attn.in_proj_b", &[STRENGTH]),
         rows("layers.*.linear_attn.in_proj_a", &[STEP]),
+    ],
+];
+
+/// OLMo hybrid, whose norms are at other places in blocks with attention. Older checkpoints have names of their own for
+/// norms and taps.
+pub(in crate::huggingface) const OLMO_HYBRID: Modules = &[
+    STREAM,
+    ATTENTION,
+    QK_NORMS,
+    GATED,
+    &[
+        norm("layers.*.input_layernorm", &["blocks.*.recurrence.norm"]),
+        norm("layers.*.post_attention_layernorm", &["blocks.*.attention.output_norm", "blocks.*.ffn.norm"]),
+        norm("layers.*.post_feedforward_layernorm", &["blocks.*.ffn.output_norm"]),
+        rows("layers.*.linear_attn.q_proj", &[QUERY]),
+        rows("layers.*.linear_attn.k_proj", &[KEY]),
+        rows("layers.*.linear_attn.v_proj", &[VALUE]),
+        rows("layers.*.linear_attn.g_proj", &[GATE]),
+        rows("layers.*.linear_attn.a_proj", &[STEP]),
+        rows("layers.*.linear_attn.b_proj", &[STRENGTH]),
+        taps("layers.*.linear_attn.conv1d", QUERY_KEY_VALUE_TAPS),
+        bare("layers.*.linear_attn.A_log", LOG_RATE, 1),
+        bare("layers.*.linear_attn.dt_bias", STEP_BIAS, 1),
+        norm("layers.*.linear_attn.o_norm", &["blocks.*.recurrence.gated.norm"]),
+        rows("layers.*.linear_attn.o_proj", &[OUTPUT]),
+        norm("layers.*.attention_layer_norm", &["blocks.*.recurrence.norm"]),
+        norm("layers.*.feedforward_layer_norm", &["blocks.*.ffn.norm"]),
+        taps("layers.*.linear_attn.q_conv1d", &["blocks.*.recurrence.gated.heads.query_taps"]),
+        taps("layers.*.linear_attn.k_conv1d", &["blocks.*.recurrence.gated.heads.key_taps"]),
+        taps("layers.*.linear_attn.v_conv1d", &["blocks.*.recurrence.gated.heads.value_taps"]),
     ],
 ];
 

@@ -40,7 +40,7 @@ pub(super) enum Side {
 
 impl Ladder {
     pub(crate) fn new(chart: &Arc<Chart>) -> Self {
-        Self { chart: Arc::clone(chart), rungs: Default::default() }
+        Self { chart: Arc::clone(chart), rungs: [const { OnceLock::new() }; RUNGS] }
     }
 
     /// Returns the sums over rows of a function at all points, at all points.

@@ -79,7 +79,7 @@ impl Laws {
             joint: decay * (strength.pair - erased_joint),
             slopes: [0.0; 3],
         };
-        let mut collected = Collected::default();
+        let mut collected = Collected { rungs: [None; RUNGS] };
         match (&recurrence.decay, step) {
             (Decay::Fixed { rates }, _) => {
                 for rate in rates {
@@ -108,7 +108,6 @@ impl Laws {
 }
 
 /// Sums of shares, and of shares times moments, per rung.
-#[derive(Default)]
 struct Collected {
     rungs: [Option<[f64; 9]>; RUNGS],
 }

@@ -28,7 +28,8 @@ impl Block<'_> {
     /// The recurrence with its gate, up to the last linear map.
     pub(super) fn gated_recurrence(&self) -> Vec<Node> {
         let mixer = self.recurrent_mixer();
-        let norm = |name| (mixer.norm_groups > 0).then(|| rms_norm(name, mixer.norm_groups, self.norm_eps()));
+        let eps = mixer.norm_eps.unwrap_or(self.norm_eps());
+        let norm = |name| (mixer.norm_groups > 0).then(|| rms_norm(name, mixer.norm_groups, eps));
         let gate = vec![self.recurrent_map("gated.gate", Role::Value, mixer.width()), silu("gate_activation")];
         let (heads, after) = match mixer.form {
             RecurrentForm::GatedDelta => ([self.delta_heads()].into_iter().chain(norm("norm")).collect(), None),
