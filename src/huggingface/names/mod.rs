@@ -48,7 +48,7 @@ pub(super) use mixture::{
     GPT_OSS, GRANITE_MOE, HUNYUAN, LLAMA4, MIMO_V2, MIXTRAL, PRIVACY_FILTER, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS,
 };
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
-pub(super) use recurrent::{BAMBA, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, OLMO_HYBRID, QWEN3_5, QWEN3_NEXT};
+pub(super) use recurrent::{BAMBA, FALCON_H1, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, OLMO_HYBRID, QWEN3_5, QWEN3_NEXT};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2, dinov3};
 
