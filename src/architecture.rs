@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
-pub use parts::{Experts, GlobalHeads, InitTable, Latent, Stem, TensorInit};
+pub use parts::{Experts, GlobalHeads, InitTable, Latent, Multipliers, Stem, TensorInit};
 pub use recurrence::RecurrentMixer;
 pub use resolved::Resolved;
 pub use words::{
@@ -133,6 +133,8 @@ pub struct Architecture {
     pub convolution_biases: Option<bool>,
     /// Recurrence of blocks with that mixer.
     pub recurrence: Option<RecurrentMixer>,
+    /// Factors on parts of every block; by default all are 1.
+    pub multipliers: Option<Multipliers>,
     // Positions.
     /// Representation of positions.
     pub positions: Positions,
@@ -291,6 +293,7 @@ impl Default for Architecture {
             convolution_taps: 3,
             convolution_biases: None,
             recurrence: None,
+            multipliers: None,
             positions: Positions::Learned,
             rotary_dim: None,
             rotary_base: 10_000.0,

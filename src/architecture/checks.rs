@@ -80,12 +80,22 @@ impl Architecture {
         ] {
             number(field, rate, RATE, "in [0, 1)")?;
         }
+        let factors = self.multipliers.unwrap_or_default();
         for (field, scale) in [
             ("norm_gain", Some(self.norm_gain)),
             ("embedding_scale", Some(self.embedding_scale)),
             ("logit_scale", Some(self.logit_scale)),
             ("attention_scale", self.attention_scale),
             ("value_scale", Some(self.value_scale)),
+            ("multipliers.ffn_gate", Some(factors.ffn_gate)),
+            ("multipliers.ffn_output", Some(factors.ffn_output)),
+            ("multipliers.attention_output", Some(factors.attention_output)),
+            ("multipliers.recurrence_output", Some(factors.recurrence_output)),
+            ("multipliers.recurrence_gate", Some(factors.recurrence_gate)),
+            ("multipliers.recurrence_value", Some(factors.recurrence_value)),
+            ("multipliers.recurrence_key", Some(factors.recurrence_key)),
+            ("multipliers.recurrence_query", Some(factors.recurrence_query)),
+            ("multipliers.recurrence_step", Some(factors.recurrence_step)),
             ("skip_scale", self.skip_scale),
             ("branch_scale", self.branch_scale),
             ("rotary_scale", Some(self.rotary_scale)),
@@ -203,13 +213,13 @@ impl Architecture {
             ("mixers", mlp && !self.mixers.is_empty(), "empty in an MLP", "words"),
             (
                 "mixers",
-                [Mixer::Convolution, Mixer::Recurrence].iter().any(|mixer| self.mixers.contains(mixer)) && !self.causal,
+                !self.causal && self.mixers.iter().any(|mixer| *mixer == Mixer::Convolution || mixer.has_recurrence()),
                 "attention without a causal mask",
                 "convolution or recurrence",
             ),
             (
                 "recurrence",
-                self.mixers.contains(&Mixer::Recurrence) && self.recurrence.is_none(),
+                self.recurrence.is_none() && self.mixers.iter().any(|mixer| mixer.has_recurrence()),
                 "a table, which `mixers` needs",
                 "none",
             ),

@@ -108,6 +108,7 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "latent",
         "qkv_biases",
         "attention_output_bias",
+        "multipliers",
     ];
     let everywhere = !side.windows.is_empty() && side.windows.iter().all(|&window| window > 0);
     let by_window = [("global_heads", mlp, ENCODER), ("global_heads", everywhere, "a block without a window")];
@@ -115,7 +116,7 @@ fn attention(side: &Architecture) -> Vec<Rule> {
     let needs_convolution = "a block with the mixer \"convolution\"";
     let of_convolutions = ["convolution_taps", "convolution_biases"].map(|key| (key, !convolutions, needs_convolution));
     let needs_recurrence = "a block with the mixer \"recurrence\"";
-    let of_recurrences = [("recurrence", !side.mixers.contains(&Mixer::Recurrence), needs_recurrence)];
+    let of_recurrences = [("recurrence", !side.mixers.iter().any(|mixer| mixer.has_recurrence()), needs_recurrence)];
     let of_mixers = of_convolutions.into_iter().chain(of_recurrences);
     keys.map(|key| (key, mlp, ENCODER)).into_iter().chain(by_window).chain(of_mixers).collect()
 }

@@ -32,6 +32,46 @@ pub struct GlobalHeads {
     pub shared_values: bool,
 }
 
+/// Factors on parts of a block (Falcon-H1); each is 1 by default.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Multipliers {
+    /// Factor on the linear map to the gate of the feed-forward network.
+    pub ffn_gate: f64,
+    /// Factor on the output of the feed-forward network.
+    pub ffn_output: f64,
+    /// Factor on the output of attention.
+    pub attention_output: f64,
+    /// Factor on the output of the recurrence.
+    pub recurrence_output: f64,
+    /// Factor on the linear map to the gate of the recurrence.
+    pub recurrence_gate: f64,
+    /// Factor on the linear map to the values of the recurrence.
+    pub recurrence_value: f64,
+    /// Factor on the linear map to the keys of the recurrence.
+    pub recurrence_key: f64,
+    /// Factor on the linear map to the queries of the recurrence.
+    pub recurrence_query: f64,
+    /// Factor on the linear map to the steps of the recurrence.
+    pub recurrence_step: f64,
+}
+
+impl Default for Multipliers {
+    fn default() -> Self {
+        Self {
+            ffn_gate: 1.0,
+            ffn_output: 1.0,
+            attention_output: 1.0,
+            recurrence_output: 1.0,
+            recurrence_gate: 1.0,
+            recurrence_value: 1.0,
+            recurrence_key: 1.0,
+            recurrence_query: 1.0,
+            recurrence_step: 1.0,
+        }
+    }
+}
+
 /// Mixture of experts in place of the feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

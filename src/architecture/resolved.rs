@@ -6,7 +6,8 @@ use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
     Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, GlobalHeads, Head,
-    InitTable, Kind, Latent, Mixer, NormChoice, NormPlacement, Parallel, Positions, QkNorm, RecurrentMixer, Stem,
+    InitTable, Kind, Latent, Mixer, Multipliers, NormChoice, NormPlacement, Parallel, Positions, QkNorm,
+    RecurrentMixer, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -88,6 +89,8 @@ pub struct Resolved {
     pub convolution_taps: usize,
     pub convolution_biases: bool,
     pub recurrence: Option<RecurrentMixer>,
+    /// Factors on parts of every block.
+    pub multipliers: Multipliers,
     pub experts: Option<Experts>,
     pub dense_blocks: Vec<usize>,
     /// Empty, or one value per block.
@@ -268,6 +271,7 @@ impl Architecture {
             convolution_taps: self.convolution_taps,
             convolution_biases: self.convolution_biases.unwrap_or(self.biases),
             recurrence: self.recurrence,
+            multipliers: self.multipliers.unwrap_or_default(),
             experts: self.experts,
             dense_blocks: self.dense_blocks.clone(),
             block_kv_heads: self.block_kv_heads.clone(),

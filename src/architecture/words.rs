@@ -123,8 +123,20 @@ words! {
         Convolution = "convolution",
         /// The recurrence that `recurrence` describes.
         Recurrence = "recurrence",
+        /// Attention and the recurrence side by side after one norm: the sum of their outputs (Falcon-H1).
+        AttentionAndRecurrence = "attention_and_recurrence",
         /// No mixer: the block has a feed-forward network alone.
         None = "none",
+    }
+}
+
+impl Mixer {
+    /// Returns true if the mixer has a recurrence.
+    pub(crate) fn has_recurrence(self) -> bool {
+        match self {
+            Self::Recurrence | Self::AttentionAndRecurrence => true,
+            Self::Attention | Self::Convolution | Self::None => false,
+        }
     }
 }
 

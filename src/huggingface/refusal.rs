@@ -26,7 +26,6 @@ const STRUCTURES: &[Structure] = &[
         model_types: &[
             "falcon_mamba",
             "rwkv",
-            "falcon_h1",
             "recurrent_gemma",
             "zamba",
             "lfm3",

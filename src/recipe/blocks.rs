@@ -6,7 +6,9 @@ mod feed_forward;
 mod positions;
 mod recurrence;
 
-use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, ScaleParameter, Sum, Tensor};
+use sigprop_stack::{
+    Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, Scale, ScaleParameter, Sum, Tensor,
+};
 
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, Mixer, NormPlacement, Parallel, Resolved};
@@ -17,6 +19,9 @@ const CROSS_ATTENTION: &str = "cross_attention";
 const CONVOLUTION: &str = "convolution";
 /// The name of the branch of a recurrence.
 const RECURRENCE: &str = "recurrence";
+
+/// The name of the branch of attention and a recurrence.
+const MIXER: &str = "mixer";
 
 /// The blocks of one stream.
 pub(crate) struct Blocks<'a> {
@@ -89,6 +94,7 @@ impl Block<'_> {
             Mixer::Attention => self.normalised("attention", vec![self.gated_heads()]),
             Mixer::Convolution => self.normalised(CONVOLUTION, vec![self.short_convolution()]),
             Mixer::Recurrence => self.normalised(RECURRENCE, self.gated_recurrence()),
+            Mixer::AttentionAndRecurrence => self.normalised(MIXER, vec![self.attention_and_recurrence()]),
             Mixer::None => Vec::new(),
         }
     }
@@ -112,6 +118,9 @@ impl Block<'_> {
             Mixer::Attention => Some(SubLayer { name: "attention", body: self.attention() }),
             Mixer::Convolution => Some(SubLayer { name: CONVOLUTION, body: self.convolution() }),
             Mixer::Recurrence => Some(SubLayer { name: RECURRENCE, body: self.recurrence() }),
+            Mixer::AttentionAndRecurrence => {
+                Some(SubLayer { name: MIXER, body: vec![self.attention_and_recurrence()] })
+            }
             Mixer::None => None,
         };
         let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
@@ -119,6 +128,13 @@ impl Block<'_> {
         let has_ffn = self.blocks.architecture.has_feed_forward(self.index);
         let ffn = has_ffn.then(|| SubLayer { name: "ffn", body: self.ffn() });
         [mixer, cross, ffn].into_iter().flatten().collect()
+    }
+
+    /// The sum of the outputs of attention and of the recurrence.
+    fn attention_and_recurrence(&self) -> Node {
+        let parts = [("attention", self.attention()), (RECURRENCE, self.recurrence())];
+        let parts = parts.map(|(name, body)| Branch::constant(1.0, vec![Node::new(name, Op::Chain(body))]));
+        Node::new("parts", Op::Sum(Sum { branches: parts.into() }))
     }
 
     /// The branches one after the other, each with a residual connection of its own.
@@ -200,7 +216,7 @@ impl Block<'_> {
     /// The places of the norms in this block.
     fn norm_placement(&self) -> NormPlacement {
         let architecture = self.blocks.architecture;
-        let recurrence = architecture.recurrence.filter(|_| self.mixer() == Mixer::Recurrence);
+        let recurrence = architecture.recurrence.filter(|_| self.mixer().has_recurrence());
         recurrence.and_then(|mixer| mixer.block_norms).unwrap_or(architecture.norm_placement)
     }
 
@@ -253,6 +269,11 @@ impl Block<'_> {
         let factor = self.blocks.recipe.norm_gain(place, self.owner);
         let scaled = |norm: Norm| Component::Norm(Norm { gain: factor * norm.gain, ..norm });
         norm.map(|norm| Node::apply(name, scaled(norm)))
+    }
+
+    /// A scale by `factor`; `None` for the factor 1.
+    fn multiplier(name: &str, factor: f64) -> Option<Node> {
+        ((factor - 1.0).abs() > 0.0).then(|| Node::apply(name, Component::Scale(Scale { factor })))
     }
 
     fn dropout(&self, name: &str, rate: f64) -> Option<Node> {

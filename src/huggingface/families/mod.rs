@@ -103,6 +103,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["qwen3_5_text", "qwen3_5_moe_text"], read: recurrent::qwen, names: |_| names::QWEN3_5 },
     Family { model_types: &["olmo_hybrid"], read: recurrent::olmo, names: |_| names::OLMO_HYBRID },
     Family { model_types: &["bamba"], read: recurrent::bamba, names: |_| names::BAMBA },
+    Family { model_types: &["falcon_h1"], read: recurrent::falcon, names: |_| names::FALCON_H1 },
     Family { model_types: &["jamba"], read: recurrent::jamba, names: |_| names::JAMBA },
     Family { model_types: &["mamba"], read: recurrent::mamba, names: |_| names::MAMBA },
     Family { model_types: &["mamba2"], read: recurrent::mamba, names: |_| names::MAMBA2 },

@@ -10,7 +10,7 @@ use super::llama::Defaults;
 use super::mixture::{Mixture, Shared, dense_blocks};
 use super::{Keys, WIDTH, activation, biases, tied};
 use crate::architecture::{
-    Architecture, Experts, InitTable, Mixer, NormChoice, NormPlacement, Positions, QkNorm, RecurrentForm,
+    Architecture, Experts, InitTable, Mixer, Multipliers, NormChoice, NormPlacement, Positions, QkNorm, RecurrentForm,
     RecurrentMixer,
 };
 
@@ -134,14 +134,70 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
+/// Falcon-H1: attention and Mamba-2 side by side in every block, with factors on their parts. Factors on the inputs of
+/// linear maps are factors on their outputs here; those of queries and keys are factors on the scores.
+pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Defaults::new(32, 4096, 32, 14_336, 128_000, 8192);
+    let mut architecture = Defaults { kv_heads: Some(8), eps: 1e-5, ..sizes }.read(keys)?;
+    biases(keys, &mut architecture)?;
+    architecture.embedding_scale = keys.number("embedding_scale", &["embedding_multiplier"], 1.0)?;
+    architecture.logit_scale = keys.number("logit_scale", &["lm_head_multiplier"], 1.0)?;
+    let attended = keys.number("factor on the input of attention", &["attention_in_multiplier"], 1.0)?;
+    let key = keys.number("factor on keys", &["key_multiplier"], 1.0)?;
+    let d_head = architecture.d_head.unwrap_or(architecture.d_model / architecture.n_heads.unwrap_or(1));
+    architecture.attention_scale = Some(attended.powi(2) * key / (d_head as f64).sqrt());
+    architecture.value_scale = attended;
+    let input = keys.number("factor on the input of recurrences", &["ssm_in_multiplier"], 1.0)?;
+    let [gate, value, key, query, step] = factors(keys, "ssm_multipliers")?.map(|factor| input * factor);
+    let [ffn_gate, ffn_output] = factors(keys, "mlp_multipliers")?;
+    architecture.multipliers = Some(Multipliers {
+        ffn_gate,
+        ffn_output,
+        attention_output: keys.number("factor on attention", &["attention_out_multiplier"], 1.0)?,
+        recurrence_output: keys.number("factor on recurrences", &["ssm_out_multiplier"], 1.0)?,
+        recurrence_gate: gate,
+        recurrence_value: value,
+        recurrence_key: key,
+        recurrence_query: query,
+        recurrence_step: step,
+    });
+    keys.same(&["layer_types", "layers_block_type", "projectors_bias"]);
+    architecture.mixers = vec![Mixer::AttentionAndRecurrence; architecture.n_layers];
+    hybrid(keys, &mut architecture)?;
+    let normed = keys.flag("norms of recurrences", &["mamba_rms_norm"], false)?;
+    if normed && keys.flag("norms before gates", &["mamba_norm_before_gate"], true)? {
+        let expected = "false: norms before the gates of Mamba-2 are not computed";
+        return Err(ImportError::value("mamba_norm_before_gate", expected, &Value::from(true), ""));
+    }
+    if !normed {
+        architecture.recurrence = architecture.recurrence.map(|mixer| RecurrentMixer { norm_groups: 0, ..mixer });
+    }
+    Ok(architecture)
+}
+
+/// Reads a list of N factors, which are 1 by default.
+fn factors<const N: usize>(keys: &Keys, key: &'static str) -> Result<[f64; N], ImportError> {
+    let Some(value) = keys.raw(key).filter(|value| !value.is_null()) else { return Ok([1.0; N]) };
+    let numbers = value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>());
+    let expected = if N == 2 { "two numbers" } else { "five numbers" };
+    let read = numbers.and_then(|numbers| numbers.try_into().ok());
+    let read = read.ok_or_else(|| ImportError::value(key, expected, value, ""))?;
+    keys.note(key, value, key);
+    Ok(read)
+}
+
 /// Adds the Mamba-2 of hybrids with attention.
 fn hybrid(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
-    if !architecture.mixers.contains(&Mixer::Recurrence) {
+    if !architecture.mixers.iter().any(|mixer| mixer.has_recurrence()) {
         architecture.mixers = Vec::new();
         return Ok(());
     }
     let n_heads = keys.size("heads of recurrences", &["mamba_n_heads"], 128)?;
-    let width = keys.size("width of recurrences over d_model", &["mamba_expand"], 2)? * architecture.d_model;
+    let width = match keys.maybe_size("width of recurrences", &["mamba_d_ssm"])? {
+        Some(width) => width,
+        None if keys.family() == "falcon_h1" && !keys.is_null("mamba_d_ssm") => 1024,
+        None => keys.size("width of recurrences over d_model", &["mamba_expand"], 2)? * architecture.d_model,
+    };
     keys.same(&["mamba_d_head", "mamba_chunk_size", "time_step_limit"]);
     architecture.recurrence = Some(RecurrentMixer {
         d_value: width / n_heads,

@@ -51,7 +51,7 @@ pub(super) use mixture::{
     SHARED_EXPERTS,
 };
 pub(super) use parallel::{CODEGEN, COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
-pub(super) use recurrent::{BAMBA, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, OLMO_HYBRID, QWEN3_5, QWEN3_NEXT};
+pub(super) use recurrent::{BAMBA, FALCON_H1, GRANITE_HYBRID, JAMBA, MAMBA, MAMBA2, OLMO_HYBRID, QWEN3_5, QWEN3_NEXT};
 pub use renaming::RenamingError;
 pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2, dinov3};
 

@@ -132,6 +132,23 @@ const FINAL_LAYERNORM: &[Module] =
 
 pub(in crate::huggingface) const BAMBA: Modules = &[FINAL_LAYERNORM, PRE_NORMS, ATTENTION, FEED_FORWARD, HYBRID];
 
+pub(in crate::huggingface) const FALCON_H1: Modules = &[
+    FINAL_LAYERNORM,
+    ATTENTION,
+    FEED_FORWARD,
+    &[
+        norm("layers.*.input_layernorm", &["blocks.*.mixer.norm"]),
+        norm("layers.*.pre_ff_layernorm", &["blocks.*.ffn.norm"]),
+        rows("layers.*.mamba.in_proj", &[GATE, VALUE, KEY, QUERY, STEP]),
+        taps("layers.*.mamba.conv1d", STATE_SPACE_TAPS),
+        bare("layers.*.mamba.A_log", "blocks.*.mixer.parts.recurrence.gated.heads.log_rate", 1),
+        bare("layers.*.mamba.D", "blocks.*.mixer.parts.recurrence.gated.heads.skip", 1),
+        bare("layers.*.mamba.dt_bias", "blocks.*.mixer.parts.recurrence.gated.heads.step_bias", 1),
+        norm("layers.*.mamba.norm", &["blocks.*.mixer.parts.recurrence.gated_norm"]),
+        rows("layers.*.mamba.out_proj", &[OUTPUT]),
+    ],
+];
+
 pub(in crate::huggingface) const JAMBA: Modules = &[
     FINAL_LAYERNORM,
     PRE_NORMS,

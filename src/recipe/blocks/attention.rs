@@ -30,7 +30,7 @@ struct States {
 impl Block<'_> {
     /// The attention branch, without the norm of its input.
     pub(super) fn attention(&self) -> Vec<Node> {
-        self.attended("attention", self.gated_heads())
+        self.attended("attention", self.gated_heads(), self.blocks.architecture.multipliers.attention_output)
     }
 
     /// The heads, and the gate that multiplies their outputs, if there is one.
@@ -52,7 +52,7 @@ impl Block<'_> {
     pub(super) fn cross_attention(&self, memory_width: usize) -> Vec<Node> {
         let states = self.states(&format!("{CROSS_ATTENTION}.heads"), memory_width, None);
         let heads = Attention { memory: Some(0), ..self.softmax(states) };
-        self.attended(CROSS_ATTENTION, Node::new("heads", Op::Attention(heads)))
+        self.attended(CROSS_ATTENTION, Node::new("heads", Op::Attention(heads)), 1.0)
     }
 
     /// The node of the attention heads.
@@ -102,14 +102,15 @@ impl Block<'_> {
         }
     }
 
-    /// The nodes of an attention branch, from the heads to its output.
-    fn attended(&self, path: &str, heads: Node) -> Vec<Node> {
+    /// The nodes of an attention branch, from the heads to its output, which is multiplied by `scale`.
+    fn attended(&self, path: &str, heads: Node, scale: f64) -> Vec<Node> {
         let architecture = self.blocks.architecture;
         let fans = Fans::new(architecture.n_heads * self.head_sizes().d_value, architecture.d_model);
         let mut body = vec![heads];
         body.extend(self.inner_norm());
         let output = format!("{path}.output");
         body.push(self.linear(&output, Role::AttentionOutput, fans, architecture.attention_output_bias));
+        body.extend(Self::multiplier("output_scale", scale));
         body.extend(self.dropout("dropout", architecture.dropout));
         body.extend(self.output_norm());
         body
@@ -138,8 +139,7 @@ impl Block<'_> {
         let has_norm = architecture.qk_norm == QkNorm::HeadAndValue;
         let norm = has_norm.then(|| self.qk_norm("value_norm", heads, false)).flatten();
         let factor = architecture.value_scale;
-        let scale =
-            ((factor - 1.0).abs() > 0.0).then(|| Node::apply("value_scale", Component::Scale(Scale { factor })));
+        let scale = Self::multiplier("value_scale", factor);
         let value = [value].into_iter().chain(norm).chain(scale).collect();
         States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value }
     }

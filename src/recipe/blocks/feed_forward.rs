@@ -16,6 +16,7 @@ impl Block<'_> {
             Some(experts) => vec![self.mixture("ffn.experts", experts)],
             None => self.perceptron("ffn", architecture.d_ff_of(self.index), Role::FfnOut),
         };
+        body.extend(Self::multiplier("output_scale", architecture.multipliers.ffn_output));
         body.extend(self.dropout("dropout", architecture.dropout));
         body.extend(self.output_norm());
         body
@@ -28,7 +29,8 @@ impl Block<'_> {
         let widen = |name: &str, role| self.linear(&format!("{path}.{name}"), role, Fans::new(width, d_ff), biases);
         let activation = Node::apply("activation", Component::Activation(architecture.activation.function()));
         let mut body = if architecture.activation.is_gated() {
-            let gate = vec![widen("gated.gate", Role::FfnGate), activation];
+            let scale = Self::multiplier("gate_scale", architecture.multipliers.ffn_gate);
+            let gate = [widen("gated.gate", Role::FfnGate)].into_iter().chain(scale).chain([activation]).collect();
             let plus_one = || Node::apply("plus_one", Component::Activation(Activation::PlusOne));
             let shifts = architecture.activation == Choice::QuickGegluPlusOne;
             let up = [widen("gated.up", Role::FfnUp)].into_iter().chain(shifts.then(plus_one)).collect();

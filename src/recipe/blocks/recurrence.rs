@@ -5,7 +5,7 @@ use sigprop_stack::{
 };
 
 use super::{Block, RECURRENCE};
-use crate::architecture::{RecurrentForm, RecurrentMixer};
+use crate::architecture::{Multipliers, RecurrentForm, RecurrentMixer};
 use crate::recipe::{Fans, Role};
 
 /// The number that the library adds to the squared length of a query or a key before it divides by the length.
@@ -20,6 +20,7 @@ impl Block<'_> {
         body.extend(self.inner_norm());
         let fans = Fans::new(mixer.width(), architecture.d_model);
         body.push(self.linear(&format!("{RECURRENCE}.output"), Role::AttentionOutput, fans, mixer.biases));
+        body.extend(Self::multiplier("output_scale", self.multipliers().recurrence_output));
         body.extend(self.dropout("dropout", architecture.dropout));
         body.extend(self.output_norm());
         body
@@ -30,12 +31,15 @@ impl Block<'_> {
         let mixer = self.recurrent_mixer();
         let eps = mixer.norm_eps.unwrap_or(self.norm_eps());
         let norm = |name| (mixer.norm_groups > 0).then(|| rms_norm(name, mixer.norm_groups, eps));
-        let gate = vec![self.recurrent_map("gated.gate", Role::Value, mixer.width()), silu("gate_activation")];
+        let map = self.recurrent_map("gated.gate", Role::Value, mixer.width());
+        let scale = Self::multiplier("gate_scale", self.multipliers().recurrence_gate);
+        let gate = [map].into_iter().chain(scale).chain([silu("gate_activation")]).collect();
         let (heads, after) = match mixer.form {
             RecurrentForm::GatedDelta => ([self.delta_heads()].into_iter().chain(norm("norm")).collect(), None),
             RecurrentForm::Mamba2 => (vec![self.mamba2_heads()], norm("gated_norm")),
             RecurrentForm::Mamba1 => {
-                let mut heads = self.convolved("gated.input", Role::Value, mixer.width());
+                let factor = self.multipliers().recurrence_value;
+                let mut heads = self.convolved("gated.input", Role::Value, mixer.width(), factor);
                 heads.push(self.mamba1_heads());
                 (heads, norm("gated_norm"))
             }
@@ -48,6 +52,10 @@ impl Block<'_> {
         self.blocks.architecture.recurrence.as_ref().expect("a checked architecture with this mixer describes it")
     }
 
+    fn multipliers(&self) -> &Multipliers {
+        &self.blocks.architecture.multipliers
+    }
+
     fn norm_eps(&self) -> f64 {
         self.blocks.architecture.norm.map_or(0.0, |norm| norm.eps)
     }
@@ -58,13 +66,15 @@ impl Block<'_> {
         self.linear(&format!("{RECURRENCE}.{name}"), role, fans, self.recurrent_mixer().biases)
     }
 
-    /// A linear map of the input of the branch, a short convolution and SiLU.
-    fn convolved(&self, name: &str, role: Role, width: usize) -> Vec<Node> {
+    /// A linear map of the input of the branch, times `factor`, a short convolution and SiLU.
+    fn convolved(&self, name: &str, role: Role, width: usize, factor: f64) -> Vec<Node> {
         let mixer = self.recurrent_mixer();
         let path = format!("{RECURRENCE}.{name}_taps");
         let last = name.rsplit('.').next().unwrap_or(name);
         let taps = self.taps(&path, width, (mixer.taps, mixer.tap_biases));
-        vec![self.recurrent_map(name, role, width), taps, silu(&format!("{last}_activation"))]
+        let scale = Self::multiplier(&format!("{last}_scale"), factor);
+        let activation = silu(&format!("{last}_activation"));
+        [self.recurrent_map(name, role, width)].into_iter().chain(scale).chain([taps, activation]).collect()
     }
 
     /// The heads of a gated delta rule, whose queries and keys have length 1.
@@ -72,34 +82,41 @@ impl Block<'_> {
         let mixer = self.recurrent_mixer();
         let keys = mixer.n_key_heads * mixer.d_key;
         let root = (mixer.d_key as f64).sqrt().recip();
-        let of_length_one = |name: &str, role| {
-            let mut chain = self.convolved(&format!("gated.heads.{name}"), role, keys);
+        let of_length_one = |name: &str, role, factor| {
+            let mut chain = self.convolved(&format!("gated.heads.{name}"), role, keys, factor);
             let eps = LENGTH_EPS / mixer.d_key as f64;
             chain.push(rms_norm(&format!("{name}_norm"), mixer.n_key_heads, eps));
             chain.push(Node::apply(format!("{name}_scale"), Component::Scale(Scale { factor: root })));
             chain
         };
+        let factors = self.multipliers();
         let strength = vec![self.recurrent_map("gated.heads.strength", Role::Step, mixer.n_heads)];
         heads(Recurrence {
             scale: root,
             write: Write::Sigmoid { factor: mixer.strength, strength },
             delta: true,
             skip: None,
-            query: of_length_one("query", Role::Query),
-            key: of_length_one("key", Role::Key),
-            value: self.convolved("gated.heads.value", Role::Value, mixer.width()),
-            ..self.state_space(vec![self.recurrent_map("gated.heads.step", Role::Step, mixer.n_heads)])
+            query: of_length_one("query", Role::Query, factors.recurrence_query),
+            key: of_length_one("key", Role::Key, factors.recurrence_key),
+            value: self.convolved("gated.heads.value", Role::Value, mixer.width(), factors.recurrence_value),
+            ..self.state_space(self.step())
         })
     }
 
+    /// The chain of the steps of the heads.
+    fn step(&self) -> Vec<Node> {
+        let map = self.recurrent_map("gated.heads.step", Role::Step, self.recurrent_mixer().n_heads);
+        [map].into_iter().chain(Self::multiplier("step_scale", self.multipliers().recurrence_step)).collect()
+    }
+
     fn mamba2_heads(&self) -> Node {
-        let mixer = self.recurrent_mixer();
+        let (mixer, factors) = (self.recurrent_mixer(), self.multipliers());
         let keys = mixer.n_key_heads * mixer.d_key;
         heads(Recurrence {
-            query: self.convolved("gated.heads.query", Role::Query, keys),
-            key: self.convolved("gated.heads.key", Role::Key, keys),
-            value: self.convolved("gated.heads.value", Role::Value, mixer.width()),
-            ..self.state_space(vec![self.recurrent_map("gated.heads.step", Role::Step, mixer.n_heads)])
+            query: self.convolved("gated.heads.query", Role::Query, keys, factors.recurrence_query),
+            key: self.convolved("gated.heads.key", Role::Key, keys, factors.recurrence_key),
+            value: self.convolved("gated.heads.value", Role::Value, mixer.width(), factors.recurrence_value),
+            ..self.state_space(self.step())
         })
     }
 
@@ -107,16 +124,20 @@ impl Block<'_> {
     fn mamba1_heads(&self) -> Node {
         let mixer = self.recurrent_mixer();
         let eps = self.norm_eps();
-        let latent = |name: &str, role, width| {
+        let factors = self.multipliers();
+        let latent = |name: &str, role, width, factor| {
             let path = format!("{RECURRENCE}.gated.heads.{name}");
             let map = self.linear(&path, role, Fans::new(mixer.width(), width), false);
             let norm = mixer.latent_norms.then(|| rms_norm(&format!("{name}_norm"), 1, eps));
-            [Some(map), norm].into_iter().flatten().collect::<Vec<Node>>()
+            let scale = Self::multiplier(&format!("{name}_scale"), factor);
+            [Some(map), scale, norm].into_iter().flatten().collect::<Vec<Node>>()
         };
-        let mut step = latent("step_down", Role::KvDown, mixer.step_rank);
+        let mut step = latent("step_down", Role::KvDown, mixer.step_rank, 1.0);
         let fans = Fans::new(mixer.step_rank, mixer.n_heads);
         step.push(self.linear(&format!("{RECURRENCE}.gated.heads.step"), Role::Step, fans, false));
-        let (query, key) = (latent("query", Role::Query, mixer.d_key), latent("key", Role::Key, mixer.d_key));
+        step.extend(Self::multiplier("step_scale", factors.recurrence_step));
+        let query = latent("query", Role::Query, mixer.d_key, factors.recurrence_query);
+        let key = latent("key", Role::Key, mixer.d_key, factors.recurrence_key);
         let plain = self.state_space(step);
         let Decay::Stepped(stepped) = plain.decay else { unreachable!("state-space models have steps") };
         let decay = Decay::Stepped(Stepped { rate_per_channel: true, ..stepped });

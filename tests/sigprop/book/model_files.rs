@@ -40,6 +40,7 @@ impl Key {
             ("global_heads", "pub struct GlobalHeads"),
             ("latent", "pub struct Latent"),
             ("recurrence", "pub struct RecurrentMixer"),
+            ("multipliers", "pub struct Multipliers"),
             ("stem.patches", "    Patches"),
             ("stem.audio", "    Audio"),
             ("hf_init", "pub struct InitTable"),
@@ -93,6 +94,7 @@ fn written_type(name: &str) -> String {
         | "GlobalHeads"
         | "Latent"
         | "RecurrentMixer"
+        | "Multipliers"
         | "Stem"
         | "InitTable"
         | "BTreeMap<String, TensorInit>" => "[table](#nested-tables)".to_owned(),
