@@ -161,7 +161,7 @@ mod tests {
     /// Each of two experts is weighed among the scores within 2 % of its own that are not larger; negative scores are
     /// compared with the size of the smaller one.
     #[test]
-    fn sparse_mixer_weighs_each_choice_among_near_scores() {
+    fn sparsemixer_weighs_each_choice_among_near_scores() {
         let mixture = mixture(4, 2, Weighting::Sparsemixer, false);
         let got = |scores: [f64; 4]| Weights::new(&mixture, &scores).chosen;
         assert_eq!(got([0.3, 2.0, -0.2, 1.0]), [0.0, 1.0, 0.0, 1.0]);
