@@ -138,7 +138,6 @@ pub(in crate::huggingface) const FALCON_H1: Modules = &[
     FEED_FORWARD,
     &[
         norm("layers.*.input_layernorm", &["blocks.*.mixer.norm"]),
-        norm("layers.*.pre_ff_layernorm", &["blocks.*.ffn.norm"]),
         rows("layers.*.mamba.in_proj", &[GATE, VALUE, KEY, QUERY, STEP]),
         taps("layers.*.mamba.conv1d", STATE_SPACE_TAPS),
         bare("layers.*.mamba.A_log", "blocks.*.mixer.parts.recurrence.gated.heads.log_rate", 1),
