@@ -10,14 +10,14 @@
 //!            D           E dD² = n_v Σ_ts G_ts V_ts
 //! ```
 //!
-//! where t, s are positions; Q, K, V are the kernels of queries, keys and values; V' is the kernel of the values v' that
-//! are written, T V Tᵀ with the delta rule and V without; T is the map of [`erase`]; M^q, M^k are the products of the
-//! means of queries and of keys; F[B] is the kernel of a state whose writes have the kernel B, and Fᵀ is its adjoint
-//! ([`state`]); ∘ is the elementwise product; d is the width of a key; n_v is the width of a value; h is the number of
-//! value heads per key head; G is the kernel of the gradient at y; M, N are the covariances of the state and the skip
-//! ([`skip`]); D is the skip; H_tt is the second moment of the gradient at a state; B is the kernel of writes, K∘V'; R_t
-//! is the product of the write at t with the state before it; α is the decay; η is the strength of a write; α', η' are
-//! their derivatives with respect to the input of the step or of the strength.
+//! where t, s are positions; Q, K, V are the kernels of queries, keys and values; V' is the kernel of the values v'
+//! that are written, T V Tᵀ with the delta rule and V without; T is the map of [`erase`]; M^q, M^k are the products of
+//! the means of queries and of keys; F is the map from the kernel of writes to the kernel of their state, and Fᵀ is
+//! its adjoint ([`state`]); ∘ is the elementwise product; d is the width of a key; n_v is the width of a value; h is
+//! the number of value heads per key head; G is the kernel of the gradient at y; M, N are the covariances of the state
+//! and the skip ([`skip`]); D is the skip; H_tt is the second moment of the gradient at a state; B is the kernel of
+//! writes, K∘V'; R_t is the product of the write at t with the state before it; α is the decay; η is the strength of a
+//! write; α', η' are their derivatives with respect to the input of the step or of the strength.
 //!
 //! All moments of states are averages over the laws of decays and writes ([`laws`]). Steps and strengths get gradients
 //! that are independent from position to position: pairs of positions add about a hundredth at the input.
