@@ -161,7 +161,7 @@ impl Attended {
     }
 
     /// Returns ln E s² of a score s; 1/E ΣA², the number of keys that a query attends to; and 1/ΣA² for equal scores.
-    /// With a sink, A are the shares of the keys in the weight that the sink leaves.
+    /// A are the shares of the keys in the weight that a sink leaves, where there is one.
     /// All three average over queries, and the last two also over heads.
     pub(crate) fn sharpness(&self) -> [f64; 3] {
         let [query, key, _] = &self.parts;
