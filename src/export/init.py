@@ -163,7 +163,9 @@ def initialise(model, seed=0, generator=None, dry_run=False):
                 piece.copy_(drawn_piece)
                 parameter.index_copy_(planned["axis"], places, piece)
             std = piece.float().std(correction=0).item()
-            drawn.append((name, part["parameter"], part.get("std", 0.0), std))
+            # Rates and biases of steps have a range and no planned std: the measured one stands for both.
+            planned_std = part.get("std", 0.0 if part["distribution"] == "constant" else std)
+            drawn.append((name, part["parameter"], planned_std, std))
             held.add(part["parameter"])
         if not dry_run and _standardise(model, name, parameter, planned):
             standardised.append(name)
