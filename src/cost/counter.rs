@@ -153,7 +153,7 @@ impl<'s> Counter<'s> {
         let Recurrence { n_heads, d_key, d_value, .. } = *recurrence;
         for (name, [rows, columns]) in recurrence.parameters() {
             let entries = (rows * columns) as u64;
-            self.note(at, Cow::Owned(format!("{}.{name}", at.path())), entries);
+            self.note(at, Cow::Owned(at.parameter(name)), entries);
             self.add(at, entries);
         }
         let seq_len = parts.first().map_or(0, |query| query.seq_len);

@@ -151,7 +151,7 @@ impl<'o> Pass<'o> {
     }
 
     fn skip(at: &Site) -> String {
-        format!("{}.skip", at.path())
+        at.parameter(".skip")
     }
 
     fn passes_skip(&self, at: &Site, recurrence: &Recurrence) -> bool {
@@ -164,8 +164,8 @@ impl<'o> Pass<'o> {
             self.reach(&Self::skip(at), skip);
         }
         let state = query && key && value;
-        for (name, _) in recurrence.parameters().filter(|(name, _)| state && *name != "skip") {
-            self.reach(&format!("{}.{name}", at.path()), 1.0);
+        for (name, _) in recurrence.parameters().filter(|(name, _)| state && *name != ".skip") {
+            self.reach(&at.parameter(name), 1.0);
         }
         let values = query && key || self.passes_skip(at, recurrence);
         let scores = parts[3..].iter().map(|_| state);

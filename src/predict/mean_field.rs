@@ -338,7 +338,7 @@ impl MeanFieldPass {
                     (name.clone(), init.variance())
                 }
                 Parameter::Gain => (at.gain(), 0.0),
-                Parameter::Skip => (format!("{}.skip", at.path()), 0.0),
+                Parameter::Skip => (at.parameter(".skip"), 0.0),
             };
             let added = if matches!(parameter, Parameter::Bias(_)) { self.added.biases } else { self.added.weights };
             let ln_second_moment =

@@ -123,8 +123,9 @@ impl<'s> Site<'s> {
         self.parameter(".scale")
     }
 
-    /// The name of a parameter that the stack does not name: the path of the site that owns it, and `ending`.
-    fn parameter(&self, ending: &str) -> String {
+    /// The name of a parameter that the stack does not name: the path of the site that owns it, and `ending`, which begins
+    /// with a dot.
+    pub fn parameter(&self, ending: &str) -> String {
         match self.shared.last() {
             Some(Shared { end, path }) => [path, &self.path[*end..], ending].concat(),
             None => [&self.path, ending].concat(),

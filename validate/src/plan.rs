@@ -429,7 +429,7 @@ impl Interpreter<'_> for Planner<'_> {
             }
             Fan::Recurrence(recurrence) => {
                 if recurrence.skip.is_some() {
-                    let skip = Tensor { name: recurrence::skip_name(at.path()), init: Init::Zero };
+                    let skip = Tensor { name: at.parameter(".skip"), init: Init::Zero };
                     self.tensor(at, &skip, [recurrence.n_heads, 1]);
                 }
                 let temporary = ENTRY * recurrence::temporary_entries(recurrence, x.seq_len) as f64;

@@ -485,7 +485,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 (signal(at, move || mixture::forward(&mixture, &random, &input, &parts)), kept)
             }
             Fan::Recurrence(recurrence) => {
-                let (recurrence, site, kept) = (recurrence.clone(), at.path().to_owned(), parts.clone());
+                let (recurrence, site, kept) = (recurrence.clone(), at.parameter(""), parts.clone());
                 (signal(at, move || recurrence::forward(&recurrence, &random, &site, &parts)), kept)
             }
         })
@@ -537,9 +537,9 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 backward.experts
             }
             Fan::Recurrence(recurrence) => {
-                let backward = recurrence::backward(recurrence, &random, at.path(), kept, &gradient);
+                let backward = recurrence::backward(recurrence, &random, &at.parameter(""), kept, &gradient);
                 let skips = backward.skips.into_iter().map(TensorGradient::Dense);
-                self.weights.add(&recurrence::skip_name(at.path()), at.expert(), skips);
+                self.weights.add(&at.parameter(".skip"), at.expert(), skips);
                 backward.parts
             }
         })

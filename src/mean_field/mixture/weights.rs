@@ -15,8 +15,11 @@ pub(crate) struct Weights {
 
 impl Weights {
     pub(crate) fn new(mixture: &Mixture, scores: &[f64]) -> Self {
+        // The chosen experts come first, in the order of their scores.
         let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        let by_score = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
+        order.select_nth_unstable_by(mixture.top_k - 1, by_score);
+        order[..mixture.top_k].sort_unstable_by(by_score);
         let mut rows = vec![0; scores.len()];
         let mut softmaxes = Vec::new();
         // The weights before the choice.

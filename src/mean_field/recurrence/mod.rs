@@ -55,6 +55,14 @@ use super::signal::Signal;
 
 /// The state that the forward pass of a recurrence keeps for its backward pass.
 pub(crate) struct Recurred {
+    states: States,
+    output: Arc<Signal>,
+    /// The share of E y² that the state has.
+    state_share: f64,
+}
+
+/// The states of all laws, and the signals that they are made of.
+struct States {
     ladder: Arc<Ladder>,
     query: Arc<Signal>,
     key: Arc<Signal>,
@@ -65,9 +73,6 @@ pub(crate) struct Recurred {
     laws: Vec<OfLaw>,
     /// F[K∘V'], averaged over laws.
     held: Kernel,
-    output: Arc<Signal>,
-    /// The share of E y² that the state has.
-    state_share: f64,
 }
 
 /// The states of one law.
@@ -89,58 +94,98 @@ impl Recurred {
         parts: &[Arc<Signal>],
         cosine_variance: f64,
     ) -> Self {
+        let states = States::new(recurrence, ladder, parts, cosine_variance);
+        let state = states.kernel(recurrence);
+        let mut kernel = state.clone();
+        if let Some(skip) = recurrence.skip {
+            let value = &states.value.kernel;
+            kernel = kernel.plus(&value.multiplied(skip * skip));
+            if let Some(crossed) = states.crossed(Side::Earlier, value) {
+                kernel = kernel.plus(&crossed.multiplied(recurrence.scale * skip * recurrence.d_key as f64));
+            }
+        }
+        let level = |kernel: &Kernel| kernel.positions.sum(|node| kernel.own[node]).ln() + kernel.ln_unit;
+        let state_share = (level(&state) - level(&kernel)).exp();
+        let means = states.means(recurrence, kernel.ln_unit);
+        let width = (recurrence.n_heads * recurrence.d_value) as f64;
+        let output = Arc::new(Signal { means, ..Signal::centred(width, kernel) });
+        Self { states, output, state_share }
+    }
+
+    /// The output of the heads.
+    pub(crate) fn output(&self) -> Arc<Signal> {
+        Arc::clone(&self.output)
+    }
+
+    /// The share of E y² that the state has; the rest is the skip's.
+    pub(crate) fn state_share(&self) -> f64 {
+        self.state_share
+    }
+
+    /// Returns ln E dD² of the skip D of a head, for the gradient at the output.
+    pub(crate) fn ln_skip_gradient(&self, recurrence: &Recurrence, gradient: &Gradient) -> f64 {
+        gradient.kernel.ln_contracted(&self.states.value.kernel) + (recurrence.d_value as f64).ln()
+    }
+
+    /// Returns the gradients at the outputs of the chains, in their order.
+    pub(crate) fn split(&self, recurrence: &Recurrence, gradient: &Gradient) -> Vec<Gradient> {
+        let (states, gamma) = (&self.states, &gradient.kernel);
+        let square = recurrence.scale * recurrence.scale;
+        let group = (recurrence.n_heads / recurrence.n_key_heads * recurrence.d_value) as f64;
+        let asked = states.query.kernel.times(gamma);
+        let asked_means = means_product(&states.query).map(|means| means.times(gamma));
+        let split = |of: &OfLaw| of.split(states, recurrence, (&asked, asked_means.as_ref()));
+        let (shares, parts): (Vec<f64>, Vec<AtLaw>) = states.laws.iter().map(|of| (of.law.share, split(of))).unzip();
+        let average = |part: &dyn Fn(&AtLaw) -> &Kernel| {
+            averaged(shares.iter().zip(&parts).map(|(&share, of)| (share, part(of).clone())))
+        };
+        let mut values = average(&|of| &of.values).multiplied(square);
+        if let Some(skip) = recurrence.skip {
+            values = values.plus(&gamma.multiplied(skip * skip));
+            if let Some(crossed) = states.crossed(Side::Later, gamma) {
+                values = values.plus(&crossed.multiplied(recurrence.scale * skip * recurrence.d_key as f64));
+            }
+        }
+        let queries = gamma.times(&states.held).multiplied(square * group);
+        let keys = average(&|of| &of.keys).multiplied(square * group);
+        let single = square * recurrence.d_value as f64;
+        let mut all = vec![queries, keys, values];
+        if let Some(stepped) = recurrence.stepped() {
+            let channels = if stepped.step_per_channel { recurrence.d_key as f64 } else { 1.0 };
+            all.push(average(&|of| &of.steps).multiplied(single / channels));
+        }
+        if recurrence.widths().count() > all.len() {
+            all.push(average(&|of| &of.strengths).multiplied(single * states.strength_slope));
+        }
+        all.into_iter().map(Gradient::independent).collect()
+    }
+}
+
+impl States {
+    fn new(recurrence: &Recurrence, ladder: Arc<Ladder>, parts: &[Arc<Signal>], cosine_variance: f64) -> Self {
         let [query, key, value] = [0, 1, 2].map(|part: usize| Arc::clone(&parts[part]));
         let mut rest = parts[3..].iter().map(|part| &part.kernel);
         let step = recurrence.stepped().and_then(|_| rest.next());
         let product = product(recurrence, &key.kernel);
         let erased = product.map_or(0.0, |product| (1.0 - product) / recurrence.d_key as f64);
         let Laws { rungs, strength_slope } = Laws::new(recurrence, step, rest.next(), erased);
-        let laws: Vec<OfLaw> =
-            rungs.into_iter().map(|law| OfLaw::new(&ladder, law, [&key, &value], (product, cosine_variance))).collect();
+        let of_law = |law| OfLaw::new(&ladder, law, [&key, &value], (product, cosine_variance));
+        let laws: Vec<OfLaw> = rungs.into_iter().map(of_law).collect();
         let held = averaged(laws.iter().map(|of| (of.law.share, of.held.kernel.clone())));
-        let mut recurred = Self {
-            output: Arc::clone(&value),
-            ladder,
-            query,
-            key,
-            value,
-            strength_slope,
-            product,
-            laws,
-            held,
-            state_share: 1.0,
-        };
-        recurred.merge(recurrence);
-        recurred
+        Self { ladder, query, key, value, strength_slope, product, laws, held }
     }
 
-    /// Sets the output and the share of the state in it.
-    fn merge(&mut self, recurrence: &Recurrence) {
-        let (query, value) = (&self.query, &self.value);
+    /// Returns the part of the output's kernel that states have.
+    fn kernel(&self, recurrence: &Recurrence) -> Kernel {
         let features = recurrence.d_key as f64;
         let square = recurrence.scale * recurrence.scale;
-        let mut kernel = query.kernel.times(&self.held).multiplied(features);
-        if let Some(queries) = means_product(query) {
-            let held = self.laws.iter().filter_map(|of| Some((of.law.share, of.held_means.as_ref()?.kernel.clone())));
-            let held: Vec<(f64, Kernel)> = held.collect();
-            if !held.is_empty() {
-                let of_means = queries.times(&averaged(held.into_iter())).multiplied(features * (features - 1.0));
-                kernel = kernel.plus(&of_means);
-            }
-        }
-        let state = kernel.multiplied(square);
-        let mut kernel = state.clone();
-        if let Some(skip) = recurrence.skip {
-            kernel = kernel.plus(&value.kernel.multiplied(skip * skip));
-            if let Some(crossed) = self.crossed(Side::Earlier, &value.kernel) {
-                kernel = kernel.plus(&crossed.multiplied(recurrence.scale * skip * features));
-            }
-        }
-        let level = |kernel: &Kernel| kernel.positions.sum(|node| kernel.own[node]).ln() + kernel.ln_unit;
-        self.state_share = (level(&state) - level(&kernel)).exp();
-        let means = self.means(recurrence, kernel.ln_unit);
-        let width = (recurrence.n_heads * recurrence.d_value) as f64;
-        self.output = Arc::new(Signal { means, ..Signal::centred(width, kernel) });
+        let kernel = self.query.kernel.times(&self.held).multiplied(features);
+        let (Some(queries), Some(_)) = (means_product(&self.query), &self.key.means) else {
+            return kernel.multiplied(square);
+        };
+        let held = self.laws.iter().filter_map(|of| Some((of.law.share, of.held_means.as_ref()?.kernel.clone())));
+        let of_means = queries.times(&averaged(held)).multiplied(features * (features - 1.0));
+        kernel.plus(&of_means).multiplied(square)
     }
 
     /// Returns the means of the output, in units of e^(`ln_unit`/2); `None` if all are zero.
@@ -184,54 +229,6 @@ impl Recurred {
         let sum = averaged(self.laws.iter().map(of_law));
         Some(sum.with(sum.ln_unit + units, sum.own.clone(), sum.pairs.clone()))
     }
-
-    /// The output of the heads.
-    pub(crate) fn output(&self) -> Arc<Signal> {
-        Arc::clone(&self.output)
-    }
-
-    /// The share of E y² that the state has; the rest is the skip's.
-    pub(crate) fn state_share(&self) -> f64 {
-        self.state_share
-    }
-
-    /// Returns ln E dD² of the skip D of a head, for the gradient at the output.
-    pub(crate) fn ln_skip_gradient(&self, recurrence: &Recurrence, gradient: &Gradient) -> f64 {
-        gradient.kernel.ln_contracted(&self.value.kernel) + (recurrence.d_value as f64).ln()
-    }
-
-    /// Returns the gradients at the outputs of the chains, in their order.
-    pub(crate) fn split(&self, recurrence: &Recurrence, gradient: &Gradient) -> Vec<Gradient> {
-        let gamma = &gradient.kernel;
-        let square = recurrence.scale * recurrence.scale;
-        let group = (recurrence.n_heads / recurrence.n_key_heads * recurrence.d_value) as f64;
-        let asked = self.query.kernel.times(gamma);
-        let asked_means = means_product(&self.query).map(|means| means.times(gamma));
-        let split = |of: &OfLaw| of.split(self, recurrence, (&asked, asked_means.as_ref()));
-        let (shares, parts): (Vec<f64>, Vec<AtLaw>) = self.laws.iter().map(|of| (of.law.share, split(of))).unzip();
-        let average = |part: &dyn Fn(&AtLaw) -> &Kernel| {
-            averaged(shares.iter().zip(&parts).map(|(&share, of)| (share, part(of).clone())))
-        };
-        let mut values = average(&|of| &of.values).multiplied(square);
-        if let Some(skip) = recurrence.skip {
-            values = values.plus(&gamma.multiplied(skip * skip));
-            if let Some(crossed) = self.crossed(Side::Later, gamma) {
-                values = values.plus(&crossed.multiplied(recurrence.scale * skip * recurrence.d_key as f64));
-            }
-        }
-        let queries = gamma.times(&self.held).multiplied(square * group);
-        let keys = average(&|of| &of.keys).multiplied(square * group);
-        let single = square * recurrence.d_value as f64;
-        let mut all = vec![queries, keys, values];
-        if let Some(stepped) = recurrence.stepped() {
-            let channels = if stepped.step_per_channel { recurrence.d_key as f64 } else { 1.0 };
-            all.push(average(&|of| &of.steps).multiplied(single / channels));
-        }
-        if recurrence.widths().count() > all.len() {
-            all.push(average(&|of| &of.strengths).multiplied(single * self.strength_slope));
-        }
-        all.into_iter().map(Gradient::independent).collect()
-    }
 }
 
 /// The gradients of one law, without the factors that all laws share.
@@ -262,12 +259,12 @@ impl OfLaw {
     /// Returns the gradients for Q∘G and M^q∘G.
     fn split(
         &self,
-        recurred: &Recurred,
+        states: &States,
         recurrence: &Recurrence,
         (asked, asked_means): (&Kernel, Option<&Kernel>),
     ) -> AtLaw {
         let Self { law, values, held, held_means } = self;
-        let (ladder, key) = (&*recurred.ladder, &*recurred.key);
+        let (ladder, key) = (&*states.ladder, &*states.key);
         let features = recurrence.d_key as f64;
         let state = State { ladder, law };
         let back = state.backward(asked);
@@ -284,7 +281,7 @@ impl OfLaw {
             steps = steps.plus(&more[0]);
             strengths = strengths.plus(&more[1]);
         }
-        let at_values = match erasure(ladder, law, recurred.product) {
+        let at_values = match erasure(ladder, law, states.product) {
             Some(erasure) => erasure.backward(&at_values),
             None => at_values,
         };

@@ -68,7 +68,7 @@ impl Widths<'_> {
 
     /// Adds a parameter that is named after its site.
     fn own_parameter(&mut self, at: &Site, name: &str, shape: [usize; 2], values: Values) {
-        let name: Cow<'_, str> = Cow::Owned(format!("{}.{name}", at.path()));
+        let name: Cow<'_, str> = Cow::Owned(at.parameter(name));
         self.places.insert(name.clone(), self.parameters.len());
         self.parameters.push(Met { name, shape, copies: 1, values });
     }
@@ -83,8 +83,8 @@ fn bounds(site: &str, field: &'static str, low: f64, high: f64, least: f64) -> R
 /// Returns the initial values of a parameter that is not in a chain.
 fn values(recurrence: &Recurrence, name: &str) -> Values {
     match (name, recurrence.stepped(), recurrence.skip) {
-        ("log_rate", Some(stepped), _) => Values::LogRates(stepped.rates),
-        ("step_bias", Some(stepped), _) => Values::StepBiases(stepped.bias),
+        (".log_rate", Some(stepped), _) => Values::LogRates(stepped.rates),
+        (".step_bias", Some(stepped), _) => Values::StepBiases(stepped.bias),
         (_, _, skip) => Values::Skip(skip.unwrap_or_default()),
     }
 }

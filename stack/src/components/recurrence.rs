@@ -141,14 +141,14 @@ impl Recurrence {
         [keys, keys, self.n_heads * self.d_value].into_iter().chain(step).chain(strength)
     }
 
-    /// Returns the parameters that are not in a chain, by the last part of their names, with their shapes.
+    /// Returns the parameters that are not in a chain, by the ends of their names, with their shapes.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, [usize; 2])> {
         let channels = |per_channel: bool| if per_channel { self.d_key } else { 1 };
         let stepped = self.stepped().into_iter().flat_map(move |stepped| {
-            let rates = ("log_rate", [self.n_heads, channels(stepped.rate_per_channel)]);
-            [rates, ("step_bias", [self.n_heads * channels(stepped.step_per_channel), 1])]
+            let rates = (".log_rate", [self.n_heads, channels(stepped.rate_per_channel)]);
+            [rates, (".step_bias", [self.n_heads * channels(stepped.step_per_channel), 1])]
         });
-        stepped.chain(self.skip.map(|_| ("skip", [self.n_heads, 1])))
+        stepped.chain(self.skip.map(|_| (".skip", [self.n_heads, 1])))
     }
 
     /// Returns the decay, if it depends on the input.

@@ -22,13 +22,12 @@ use crate::{array::Array, random::Random, scalar::Scalar, signal::Signal};
 
 use head::{Head, HeadGradient, add_multiple, row, row_mut};
 use parameters::Parameters;
-pub(crate) use parameters::skip_name;
 
 /// Number of heads whose gradients are in memory at a time, before they are added up in order.
 const HEADS: usize = 64;
 
-/// Returns the output. `parts` are query, key, value and, where they exist, step and strength; `site` is the path after
-/// which the parameters are named.
+/// Returns the output. `parts` are query, key, value and, where they exist, step and strength; `site` is the path of the
+/// site that owns the parameters.
 pub(crate) fn forward<T: Scalar>(
     recurrence: &Recurrence,
     random: &Random,

@@ -28,7 +28,7 @@ impl Parameters {
             samples
         };
         let mut skips = vec![recurrence.skip.unwrap_or(0.0); n_heads];
-        random.change(&skip_name(site), 0, &mut skips);
+        random.change(&format!("{site}.skip"), 0, &mut skips);
         let stepped = match &recurrence.decay {
             Decay::Fixed { rates } => return Self { rates: rates.clone(), biases: Vec::new(), skips },
             Decay::Stepped(stepped) => stepped,
@@ -51,11 +51,6 @@ impl Parameters {
         };
         Self { rates, biases, skips }
     }
-}
-
-/// The name of the parameter D of the recurrence at a site.
-pub(crate) fn skip_name(site: &str) -> String {
-    [site, ".skip"].concat()
 }
 
 /// 1, 2, …, `count`.
