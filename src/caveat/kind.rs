@@ -223,9 +223,17 @@ pub(super) static SINK_WIDTH: CaveatKind = CaveatKind {
     advice: "Measure with `sigprop validate`.",
 };
 
+pub(super) static ORTHOGONAL_ATTENTION: CaveatKind = CaveatKind {
+    name: "orthogonal_attention",
+    quantity: "± of the output of an attention, gradients of queries and keys",
+    size: "standard deviation of ln |y|² that Gaussian values cause",
+    about: "Queries, keys or values are orthogonal. Terms of order 1/width are those of Gaussian ones, which fluctuate more.",
+    advice: "Measure ± with `sigprop validate`.",
+};
+
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 26] = [
+    pub const ALL: [&'static Self; 27] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -252,5 +260,6 @@ impl CaveatKind {
         &RECURRENCE_WIDTH,
         &IDLE_STATE,
         &SINK_WIDTH,
+        &ORTHOGONAL_ATTENTION,
     ];
 }

@@ -107,6 +107,9 @@ pub enum Condition {
     IdleState(f64),
     /// Terms of finite width leave out the sinks of an attention; the number is the share by which numbers may be off.
     SinkWidth(f64),
+    /// Queries, keys or values of an attention have orthogonal weights, and terms of finite width are those of Gaussian
+    /// ones; the number is the standard deviation of ln |y|² of an output y that Gaussian values alone cause.
+    OrthogonalAttention(f64),
 }
 
 /// The text of [`Condition::RecurrenceWidth`].
@@ -155,6 +158,7 @@ impl Condition {
             Self::RecurrenceWidth => &kind::RECURRENCE_WIDTH,
             Self::IdleState(_) => &kind::IDLE_STATE,
             Self::SinkWidth(_) => &kind::SINK_WIDTH,
+            Self::OrthogonalAttention(_) => &kind::ORTHOGONAL_ATTENTION,
         }
     }
 
@@ -179,7 +183,8 @@ impl Condition {
             | Self::UnevenRows(size)
             | Self::SharedTensor(_, size)
             | Self::IdleState(size)
-            | Self::SinkWidth(size)) => Some(size),
+            | Self::SinkWidth(size)
+            | Self::OrthogonalAttention(size)) => Some(size),
             &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
             Self::Scheme(_)
             | Self::SchemeScale(_)
@@ -289,8 +294,18 @@ impl Condition {
                 percent(*share)
             ),
             Self::SinkWidth(share) => without_sinks(*share),
+            Self::OrthogonalAttention(deviation) => as_gaussian(*deviation),
         }
     }
+}
+
+/// Returns the text of [`Condition::OrthogonalAttention`].
+fn as_gaussian(deviation: f64) -> String {
+    format!(
+        "queries, keys or values have orthogonal weights, and terms of order 1/width are those of an attention with Gaussian \
+         weights. The ± of its output may be too large by up to {}",
+        percent(deviation)
+    )
 }
 
 /// Returns the text of [`Condition::SinkWidth`].

@@ -1,5 +1,6 @@
 //! `--export`: the initialisation as a plan, a PyTorch function or a checkpoint.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use sigprop_stack::{Stack, parameters};
-use sigprop_validate::draw_row;
+use sigprop_validate::Draws;
 
 use super::{model::Network, names::with_file};
 
@@ -51,7 +52,10 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>,
             Kind::Plan => plan_json(&plan, out),
             Kind::Function => init_py(&plan, out),
             Kind::Checkpoint => {
-                let draw = |tensor: &_, expert, row, entries: &mut [f32]| draw_row(seed, tensor, expert, row, entries);
+                let draws = RefCell::new(Draws::new(seed));
+                let draw = |tensor: &_, expert, rows, row, entries: &mut [f32]| {
+                    draws.borrow_mut().row(tensor, expert, rows, row, entries);
+                };
                 checkpoint(&names.whole(&parameters), &draw, out)
             }
         })

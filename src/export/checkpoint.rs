@@ -9,8 +9,8 @@ use sigprop_stack::{Init, Rates, StepBias, Tensor};
 use crate::huggingface::{Held, Part, Start};
 
 /// A function that fills one row of a tensor. Its arguments are the tensor, the index of the expert (`None` outside
-/// mixtures), the index of the row and the row.
-pub type Draw<'d> = dyn Fn(&Tensor, Option<usize>, usize, &mut [f32]) + 'd;
+/// mixtures), the number of rows of the tensor, the index of the row and the row.
+pub type Draw<'d> = dyn Fn(&Tensor, Option<usize>, usize, usize, &mut [f32]) + 'd;
 
 /// Writes the parameters in `held` as safetensors of f32. A parameter that several entries contain is written once,
 /// under the name of the first.
@@ -120,7 +120,7 @@ fn drawn(part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
         }
         Start::Drawn(init) => {
             let mut entries = vec![0.0; columns];
-            draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, row, &mut entries);
+            draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, part.shape[0], row, &mut entries);
             entries
         }
     }
@@ -130,7 +130,7 @@ fn drawn(part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
 fn between([low, high]: [f64; 2], part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
     let mut entries = vec![0.0; columns];
     let init = Init::Uniform { bound: 1.0 };
-    draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, row, &mut entries);
+    draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, part.shape[0], row, &mut entries);
     entries.into_iter().map(|entry| (0.5 * (low + high)) as f32 + (0.5 * (high - low)) as f32 * entry).collect()
 }
 

@@ -72,6 +72,13 @@ def _draw(tensor, part, generator):
     elif kind == "truncated_normal":
         low, high = part["bounds"]
         torch.nn.init.trunc_normal_(tensor, 0.0, part["untruncated_std"], low, high, generator=generator)
+    elif kind == "orthogonal":
+        matrices = tensor.flatten(end_dim=-3) if tensor.dim() > 2 else tensor[None]
+        for matrix in matrices:
+            # QR decompositions need at least float32.
+            full = torch.empty_like(matrix, dtype=torch.promote_types(matrix.dtype, torch.float32))
+            gain = part["std"] * math.sqrt(max(matrix.shape))
+            matrix.copy_(torch.nn.init.orthogonal_(full, gain, generator=generator))
     elif kind == "log_count":
         counts = torch.arange(1, tensor.shape[-1] + 1, dtype=tensor.dtype, device=tensor.device)
         tensor.copy_(counts.log().expand_as(tensor))

@@ -66,6 +66,10 @@ enum Distribution {
         untruncated_std: f64,
         bounds: [f64; 2],
     },
+    /// A multiple of a matrix with orthonormal rows or columns, whichever are fewer.
+    Orthogonal {
+        std: f64,
+    },
     /// The logarithms of 1, 2, … along the last axis that has more than one entry.
     LogCount,
     /// The logarithm of a uniform variable.
@@ -160,6 +164,7 @@ impl Distribution {
                 let bounds = [-cutoff * std, cutoff * std];
                 Self::TruncatedNormal { std: init.std(), untruncated_std: std, bounds }
             }
+            Init::Orthogonal { std } => Self::Orthogonal { std },
         }
     }
 }

@@ -50,7 +50,7 @@ fn parts_are_packed_as_their_layout_says() {
         offset: 0.0,
         learning_rates: sigprop_stack::LearningRates::default(),
     };
-    let draw = |tensor: &sigprop_stack::Tensor, expert: Option<usize>, row: usize, out: &mut [f32]| {
+    let draw = |tensor: &sigprop_stack::Tensor, expert: Option<usize>, _: usize, row: usize, out: &mut [f32]| {
         let part: f32 = tensor.name.parse().expect("a number");
         for (column, entry) in out.iter_mut().enumerate() {
             *entry = 1000.0 * expert.unwrap_or(0) as f32 + 100.0 * part + 10.0 * row as f32 + column as f32;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!               becomes                                        adds to ln E g_a²      to ln E g_a g_b
-//! linear map    ρ − 1 → ν (ρ − 1), α − 1 → ν (α − 1)            ν (ρ − 1)/n            (2 − r_x²) ν (α − 1)/n
+//! linear map    ρ − 1 → ν (ρ − 1), α − 1 → ν (α − 1)            ν τ (ρ − 1)/n          (2 − r_x²) ν τ (α − 1)/n
 //! norm          ρ → (1 − ζ)² ρ,    α → (1 − ζ)² α               −ζ (2 − ζ) ρ/n         −(2 − r_x²) ζ (2 − ζ) α/n
 //! activation    ρ → ρ_φ + ν_φ (ρ − 1), α → α_φ + ν_φ (α − 1)    ∇H·Cov(ξ, w)           ∇(H + ln κ)·Cov(ξ, w_ab)
 //! dropout       ρ → ρ, α − 1 → (α − 1)/(1 − p)                  ∇H·Cov(ξ, w)           ∇(H + ln κ)·Cov(ξ, w_ab)
@@ -12,7 +12,8 @@
 //! where ρ is E c_aa²/(n E x² E g²) of a gradient; α is E c_aa c_ab/(n E x² E g_a g_b) of a gradient; E is the average
 //! over random weights and over features; g_a, g_b are the gradients of the loss with respect to the vectors of tokens
 //! a and b; a, b are positions of tokens; n is the number of features; r_x is the mean correlation of two different
-//! tokens of the input x; ν is the share of E y² of the output y that does not come from the bias; ζ is E x²/(E x² +
+//! tokens of the input x; ν is the share of E y² of the output y that does not come from the bias; τ is 1, and 1 −
+//! min(1, n/n_out) of an orthogonal map; n_out is the fan-out of a linear map; ζ is E x²/(E x² +
 //! ε); ε is the number that a norm adds to the variance; φ is the activation; ρ_φ, α_φ are ρ and α at the input of φ
 //! for an isotropic gradient at its output, E u²φ'²/(E u² E φ'²) and E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b); ν_φ is (E
 //! uφφ')²/(E φ² E u² E φ'²); u is the argument of φ; H is ln E[|g_a|²/n | y], given the variables y; κ is the cosine of
@@ -27,7 +28,8 @@ use sigprop_stack::{Convolution, Dropout, Linear, Norm, NormKind};
 
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
-use super::noise::{FourPoint, GainCovariances, in_variables, shift};
+use super::noise::{FourPoint, GainCovariances, Noise, in_variables, shift};
+use super::preserved::{self, Through};
 use super::stream::{Centred, Stream};
 use super::variables::{Matrix, PairMoments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
@@ -53,6 +55,9 @@ pub(crate) struct Answer {
     pub(crate) centred: Option<Centred>,
     /// The share of E y² that is the same in all networks, and the correlation of two tokens of that share.
     pub(crate) fixed: [f64; 2],
+    /// If the component mixes entries: the noise of the output's entries that is already in the covariance; `None` if
+    /// all of it is.
+    pub(crate) drawn: Option<Noise>,
     /// n/E y² times E D_a² and times E D_a D_b for two tokens a, b, where D is the mean of a token's entries minus E y.
     pub(crate) ones: [f64; 2],
     /// The contribution of finitely many entries to the variance over networks of ln V, where V is the variance of all
@@ -72,8 +77,9 @@ pub(crate) struct Answer {
 pub(crate) enum GradientEntries {
     /// The entries at the output, unchanged.
     Kept,
-    /// New Gaussian entries, independent of those at the output.
-    Drawn,
+    /// New Gaussian entries, independent of those at the output. The products of two tokens keep the share `preserved`
+    /// of their covariance.
+    Drawn { preserved: f64 },
     /// The entries at the output times factors with this four-point function.
     Times(FourPoint),
 }
@@ -82,6 +88,14 @@ pub(crate) enum GradientEntries {
 pub(crate) fn without_bias(linear: &Linear, y: &PairMoments) -> f64 {
     let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
     if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
+}
+
+impl Answer {
+    /// Subtracts a part of the terms that is counted elsewhere.
+    pub(super) fn less(&mut self, counted: &Through) {
+        self.variance = self.variance.map(|entries| entries - counted.level);
+        (0..2).for_each(|of| self.with_gains[of] -= counted.with_gains[of]);
+    }
 }
 
 impl Context<'_> {
@@ -93,6 +107,7 @@ impl Context<'_> {
             entries: self.x.entries,
             centred: self.x.centred,
             fixed: self.x.fixed,
+            drawn: None,
             ones: self.x.ones,
             variance: self.x.variance,
             drift: Vector::zeros(),
@@ -138,9 +153,10 @@ impl Context<'_> {
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
             centred: None,
             fixed: [0.0; 2],
+            drawn: Some(Noise::none()),
             ones: [1.0, self.r],
             variance: None,
-            gradient: GradientEntries::Drawn,
+            gradient: GradientEntries::Drawn { preserved: 0.0 },
             transport: Transport {
                 radial: Affine::ISOTROPIC,
                 cross: Affine::ISOTROPIC,
@@ -199,10 +215,14 @@ impl Context<'_> {
         let (inputs, c) = (linear.fan_in as f64, self.x.correlation);
         let affine = Affine { isotropic: 1.0, kept };
         let is_centred = linear.standardised.is_some();
+        let [of_signal, of_gradient] = preserved::shares(linear);
+        let r = [self.r, self.covariance[(R_AB, R_AB)]];
+        let along = kept * (1.0 - of_gradient) / inputs;
         Answer {
             width: linear.fan_out as f64,
             correlation: self.r,
             fixed: [0.0; 2],
+            drawn: Some(preserved::noise(self.x, r, linear.fan_out as f64, self.length, kept * kept * of_signal)),
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
             centred: None,
             ones: [1.0, self.r],
@@ -215,13 +235,13 @@ impl Context<'_> {
                 ones: if is_centred { Affine::NOTHING } else { Affine::ISOTROPIC },
                 pairs: [kept, 0.0, 0.0],
                 squares: [0.0, 0.0, self.x.entries.aaaa - 1.0],
-                own: [0.0, kept / inputs, 0.0, 0.0],
-                pair: [0.0, 0.0, (2.0 - c * c) * kept / inputs, 0.0],
+                own: [0.0, along, 0.0, 0.0],
+                pair: [0.0, 0.0, (2.0 - c * c) * along, 0.0],
                 // Rows of fixed length have less of the other inputs, the more they have of this one.
                 less_entries: if is_centred { [1.0, 2.0 - c * c].map(|of| of * kept / inputs) } else { [0.0; 2] },
                 ..Transport::NONE
             },
-            gradient: GradientEntries::Drawn,
+            gradient: GradientEntries::Drawn { preserved: of_gradient },
         }
     }
 

@@ -11,6 +11,7 @@ use super::gradients::{Both, Common, Cosines, Ends, Gradients};
 use super::map::{Gain, Map};
 use super::mixed::Mixed;
 use super::noise::Noise;
+use super::preserved::Through;
 use super::quadratic::Quadratic;
 use super::stream::Stream;
 use super::variables::{Matrix, R_AB, U, U_A, U_B};
@@ -171,7 +172,10 @@ impl Expansion {
         let step = self.fluctuations.map(&[slot], map);
         let r = leading + self.means(slot)[1];
         let covariance = if mixes_entries { self.fluctuations.of(slot) } else { before.of(slot) };
-        let answer = answer(&Context { x: &x, r, length: self.length, covariance });
+        let mut answer = answer(&Context { x: &x, r, length: self.length, covariance });
+        if !mixes_entries {
+            answer.less(&Through::new(&step, &gain, &[&x]));
+        }
         let jacobian = step.part(slot);
         let stream = Stream {
             width: answer.width,
@@ -180,7 +184,7 @@ impl Expansion {
             entries: answer.entries,
             centred: answer.centred,
             fixed: answer.fixed,
-            drawn: if mixes_entries { answer.drawn() } else { Some(x.behind(&step, self.length)) },
+            drawn: if mixes_entries { answer.drawn } else { Some(x.behind(&step, self.length)) },
             ones: answer.ones,
             susceptibility: x.susceptible(&jacobian, gain.cosine.value),
             variance: answer.variance,
@@ -393,7 +397,12 @@ impl Expansion {
         let streams: Vec<&Stream> = parts.iter().collect();
         let fan = FanContext { x, parts: &streams, leading, r, length: self.length };
         let stream = fan.product(&step, mean_share);
-        let answers = (0..parts.len()).map(|own| fan.part_of_product(own)).collect();
+        let answer = |(own, gain): (usize, &Gain)| {
+            let mut answer = fan.part_of_product(own);
+            answer.less(&Through::new(&step, gain, &streams));
+            answer
+        };
+        let answers = gains.iter().enumerate().map(answer).collect();
         let common = fan.commons(|_, _| ratio);
         (stream, Merged::new(slots, step, (gains, answers), common, r))
     }
@@ -507,13 +516,5 @@ impl Merged {
     /// Returns the indices of the branches among the live streams.
     pub(crate) fn slots(&self) -> &[usize] {
         &self.slots
-    }
-}
-
-impl Answer {
-    /// Returns the noise of the output's entries that is already in the covariance: no noise for entries that were
-    /// sampled anew, and `None`, which means all of the noise, for other entries.
-    fn drawn(&self) -> Option<Noise> {
-        matches!(self.gradient, super::component::GradientEntries::Drawn).then(Noise::none)
     }
 }

@@ -141,6 +141,7 @@ impl FanContext<'_> {
             entries: self.parts[0].entries,
             centred: self.parts[0].centred,
             fixed: [0.0; 2],
+            drawn: None,
             ones: self.parts[0].ones,
             variance: None,
             drift: Vector::zeros(),

@@ -53,6 +53,8 @@ pub(crate) struct Both {
     pub(crate) mixed: Mixed,
     /// The covariance that the entries of this gradient have not yet added to W.
     pending: Matrix2<f64>,
+    /// The covariance of Gaussian entries that W has since before a map that preserved it.
+    preserved: Matrix2<f64>,
 }
 
 /// The part along the common input that the gradients of two branches of a sum or product have in common. It arises
@@ -73,6 +75,11 @@ pub(crate) struct Common {
 }
 
 impl Both {
+    /// The gradient whose entries have added all of their covariance to W.
+    fn of(given: Conditional, mixed: Mixed) -> Self {
+        Self { given, mixed, pending: Matrix2::zeros(), preserved: Matrix2::zeros() }
+    }
+
     /// Returns E g_a·g_b/E |g_a|².
     fn cosine(&self) -> f64 {
         self.given.cosine.value
@@ -96,7 +103,7 @@ impl Gradients {
     /// The gradient at the end of one stream of this width and `length` tokens, independent of all signals.
     pub(crate) fn seed(cosine: f64, width: f64, length: f64) -> Self {
         let given = Conditional::independent(cosine);
-        let both = Both { given, mixed: Mixed::ISOTROPIC, pending: Matrix2::zeros() };
+        let both = Both::of(given, Mixed::ISOTROPIC);
         let mut gradients =
             Self { length, of: vec![both], levels: DMatrix::zeros(2, 2), cosines: DMatrix::zeros(1, 1) };
         gradients.of[0].pending = gradients.entries(0, width);
@@ -148,7 +155,7 @@ impl Gradients {
     ) {
         let before = self.of[stream].cosine();
         let answers: DMatrix<f64> = self.answers().columns(2 * stream, 2).into();
-        if matches!(answer.gradient, GradientEntries::Drawn) {
+        if matches!(answer.gradient, GradientEntries::Drawn { .. }) {
             self.draw(stream);
         }
         let entries = FourPoint::gaussian(before, self.cosines[(stream, stream)]);
@@ -158,13 +165,18 @@ impl Gradients {
         self.meet(stream, &answers, &answer.with_gains, cosine_factor);
         match answer.gradient {
             GradientEntries::Kept => {}
-            GradientEntries::Drawn => {
-                self.cosines[(stream, stream)] += (1.0 - before * before).powi(2) / width;
-                self.of[stream].pending = self.entries(stream, width);
+            GradientEntries::Drawn { preserved } => {
+                self.cosines[(stream, stream)] += (1.0 - preserved) * (1.0 - before * before).powi(2) / width;
+                let entries = self.entries(stream, width);
+                self.of[stream].preserved = entries * preserved;
+                self.of[stream].pending = entries - self.of[stream].preserved;
             }
             GradientEntries::Times(factors) => {
-                let pending = self.added(entries.times(factors), self.of[stream].cosine(), width);
-                self.of[stream].pending = pending;
+                let added = self.added(entries.times(factors), self.of[stream].cosine(), width);
+                let turned = Matrix2::from_diagonal(&[1.0, cosine_factor].into());
+                let gradient = &mut self.of[stream];
+                gradient.preserved = turned * gradient.preserved * turned;
+                gradient.pending = added - gradient.preserved;
             }
         }
     }
@@ -275,7 +287,7 @@ impl Gradients {
         self.cosines = &sum * &self.cosines * sum.transpose();
         self.cosines[(first, first)] += drawn.1;
         self.of.truncate(kept);
-        self.of[first] = Both { given, mixed, pending: Matrix2::zeros() };
+        self.of[first] = Both::of(given, mixed);
         for common in common {
             self.of[first].common(common, (output, ends.ln_ratio), width);
         }
@@ -291,7 +303,7 @@ impl Gradients {
         self.cosines.row_mut(stream).fill(0.0);
         self.cosines.column_mut(stream).fill(0.0);
         self.cosines[(stream, stream)] = width.recip();
-        self.of[stream] = Both { given, mixed, pending: Matrix2::zeros() };
+        self.of[stream] = Both::of(given, mixed);
         self.of[stream].pending = self.entries(stream, width);
     }
 

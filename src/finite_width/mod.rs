@@ -13,7 +13,7 @@
 //! ([`component`], [`fan`]).
 //!
 //! Read in this order: [`variables`], [`forward`], [`noise`] and [`stream`], [`component`] and [`fan`], [`expansion`]
-//! (both passes), [`backward`], [`mixed`], [`gradients`]; [`attention`] last. Two numbers are reported for a signal: ln
+//! (both passes), [`backward`], [`mixed`], [`gradients`], [`preserved`]; [`attention`] last. Two numbers are reported for a signal: ln
 //! of E mean |x_a|² over its value at infinite width and, as ±, the standard deviation of ln mean |x_a|² over networks.
 //! A gradient has the same two numbers.
 
@@ -29,6 +29,7 @@ pub(crate) mod gradients;
 pub(crate) mod map;
 mod mixed;
 pub(crate) mod noise;
+mod preserved;
 mod quadratic;
 pub(crate) mod stream;
 pub(crate) mod variables;

@@ -12,6 +12,8 @@
 //! g_a g_b of the gradients at the input x; dW is the gradient of an entry of W; dbias is the gradient of an entry of
 //! the bias.
 //!
+//! Orthogonal weights have the same second moments, although their entries are not independent.
+//!
 //! Rows of a standardised weight add up to zero and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) +
 //! s_bias².
 //!
@@ -21,7 +23,8 @@
 //!
 //! Assumption: the gradient depends on W only through y, so that it is independent of W in the backward pass (Yang
 //! 2020).
-//! Source: Kedia et al. 2024, appendix on linear layers; standardised weights: Brock et al. 2021.
+//! Source: Kedia et al. 2024, appendix on linear layers; standardised weights: Brock et al. 2021; orthogonal weights:
+//! Saxe et al. 2014.
 
 use sigprop_stack::Linear;
 use smallvec::smallvec;

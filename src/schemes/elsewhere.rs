@@ -1,7 +1,7 @@
 //! Names that people look for among schemes although they are none.
 
 /// Names that are not schemes, each with the setting to use instead. A scheme decides only how a network starts:
-/// distributions of independent entries, lengths to which weights are standardised, residual scales and gains.
+/// distributions of weights, lengths to which weights are standardised, residual scales and gains.
 /// Everything else that changes the network is part of the architecture.
 pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("peri-ln", "it places norms at both ends of a branch; use --norm-placement sandwich"),

@@ -31,6 +31,7 @@ mod ngpt;
 mod normal;
 mod olmo;
 mod olmo_core;
+mod orthogonal;
 mod parameters;
 mod pytorch;
 mod rezero;
@@ -86,6 +87,7 @@ pub const SCHEMES: &[&About] = &[
     &xavier::PACKED,
     &kaiming::ABOUT,
     &lecun::ABOUT,
+    &orthogonal::ABOUT,
     &pytorch::ABOUT,
     &normal::ABOUT,
     &uniform::ABOUT,

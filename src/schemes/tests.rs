@@ -90,6 +90,18 @@ fn kaiming_undoes_the_activation_that_follows() {
     assert_close(std("lecun", &plain(), Role::FfnOut), 1.0 / 64.0);
 }
 
+/// √(mean w²) after `nn.init.orthogonal_` of torch 2 with gain 1.4, on weights of 1024 × 256 and 256 × 256.
+#[test]
+fn orthogonal_has_the_size_of_pytorchs() {
+    let narrow = Architecture { d_model: 256, d_ff: Some(1024), n_heads: Some(4), ..plain() };
+    let resolved = narrow.resolved().unwrap();
+    for (role, expected) in [(Role::FfnIn, 0.043_75), (Role::FfnOut, 0.043_75), (Role::Value, 0.0875)] {
+        assert_close(std("orthogonal:1.4", &narrow, role), expected);
+        assert!(matches!(projection("orthogonal", &resolved, role).weight, Init::Orthogonal { .. }), "{role:?}");
+    }
+    assert!(matches!(projection("orthogonal", &resolved, Role::Taps).weight, Init::Normal { .. }));
+}
+
 /// `nn.Linear` at fan-in 1024 and 4096: std .018 and .009 as printed by the framework.
 #[test]
 fn pytorch_packs_queries_keys_and_values() {

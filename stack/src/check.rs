@@ -110,8 +110,20 @@ impl<'s> Widths<'s> {
         }
     }
 
+    /// Adds a tensor of independent entries.
     fn tensor(&mut self, site: &str, tensor: &'s Tensor, shape: [usize; 2]) -> Result<(), StackError> {
         distribution(site, tensor.init)?;
+        self.parameter(site, Cow::Borrowed(&tensor.name), shape, Values::Drawn(tensor.init))
+    }
+
+    /// Adds the weight of a linear map. No other tensor may be orthogonal.
+    fn matrix(&mut self, site: &str, tensor: &'s Tensor, shape: [usize; 2]) -> Result<(), StackError> {
+        match tensor.init {
+            Init::Orthogonal { std } => weight(site, "std", std)?,
+            init @ (Init::Zero | Init::Normal { .. } | Init::Uniform { .. } | Init::TruncatedNormal { .. }) => {
+                distribution(site, init)?;
+            }
+        }
         self.parameter(site, Cow::Borrowed(&tensor.name), shape, Values::Drawn(tensor.init))
     }
 
@@ -188,7 +200,7 @@ impl<'s> Widths<'s> {
         if head.width != width {
             return Err(StackError::Width { site: "head".to_owned(), expected: head.width, got: width });
         }
-        self.tensor("head", &head.weight, [head.vocab_size, width])?;
+        self.matrix("head", &head.weight, [head.vocab_size, width])?;
         if let Some(bias) = &head.bias {
             self.tensor("head", bias, [head.vocab_size, 1])?;
         }
@@ -308,8 +320,9 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                     if linear.weight.init.variance() <= 0.0 {
                         return Err(value(site, "standardised", "of a weight that is initialised", "zeros".to_owned()));
                     }
+                    distribution(site, linear.weight.init)?;
                 }
-                self.tensor(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
+                self.matrix(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
                 if let Some(bias) = &linear.bias {
                     self.tensor(site, bias, [linear.fan_out, 1])?;
                 }
@@ -423,7 +436,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 for parameter in &mut self.parameters[first..] {
                     parameter.copies *= mixture.n_experts;
                 }
-                self.tensor(site, &mixture.router, [mixture.n_experts, x.width])?;
+                self.matrix(site, &mixture.router, [mixture.n_experts, x.width])?;
                 common_shape(at, &parts)?
             }
         };
@@ -613,6 +626,7 @@ fn not_negative(site: &str, field: &'static str, got: f64) -> Result<(), StackEr
     range(site, field, got, 0.0..=f64::MAX, "finite and not negative")
 }
 
+/// Checks a distribution of independent entries.
 fn distribution(site: &str, init: Init) -> Result<(), StackError> {
     match init {
         Init::Zero => Ok(()),
@@ -621,6 +635,11 @@ fn distribution(site: &str, init: Init) -> Result<(), StackError> {
         Init::TruncatedNormal { std, cutoff } => {
             weight(site, "std", std)?;
             range(site, "cutoff", cutoff, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")
+        }
+        Init::Orthogonal { .. } => {
+            let expected = "normal, uniform, truncated_normal or zero: only weights of linear maps, not standardised, may be \
+                            orthogonal";
+            Err(value(site, "init", expected, "orthogonal".to_owned()))
         }
     }
 }
@@ -716,6 +735,22 @@ mod tests {
         assert_eq!(error, "map: standardised must be rows of at least two entries, got fan_in 1");
         let error = of(2, 1.5, 0.0).expect_err("no direction");
         assert_eq!(error, "map: standardised must be of a weight that is initialised, got zeros");
+    }
+
+    #[test]
+    fn only_weights_of_linear_maps_are_orthogonal() {
+        let tensor = |name: &str, init| Tensor { name: name.to_owned(), init };
+        let orthogonal = Init::Orthogonal { std: 0.5 };
+        let of = |bias, standardised| {
+            let bias = Some(tensor("b", bias));
+            let map = Linear { fan_in: 4, fan_out: 3, weight: tensor("w", orthogonal), bias, standardised };
+            check(&stack(vec![Node::apply("map", Component::Linear(map))])).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(Init::Zero, None), Ok(()));
+        for refused in [of(orthogonal, None), of(Init::Zero, Some(1.0))] {
+            let error = refused.expect_err("no weight of a plain linear map");
+            assert!(error.starts_with("map: init must be normal, uniform, truncated_normal or zero"), "{error}");
+        }
     }
 
     /// BatchNorm needs at least four tokens, and none with a position.

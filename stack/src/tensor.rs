@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A weight tensor of independent entries. Equal names denote one tensor.
+/// A weight tensor. Equal names denote one tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tensor {
@@ -35,6 +35,13 @@ pub enum Init {
         /// Largest magnitude of an entry, in units of `std`.
         cutoff: f64,
     },
+    /// A multiple of a random matrix with orthonormal rows or columns, whichever are fewer, from Haar's measure
+    /// (PyTorch's `nn.init.orthogonal_`). All other distributions have independent entries. Only weights of linear maps
+    /// may be orthogonal.
+    Orthogonal {
+        /// Standard deviation of an entry: gain/√max(rows, columns).
+        std: f64,
+    },
 }
 
 impl Init {
@@ -52,13 +59,15 @@ impl Init {
     pub fn variance(&self) -> f64 {
         match *self {
             Self::Zero => 0.0,
-            Self::Normal { std } => std * std,
+            Self::Normal { std } | Self::Orthogonal { std } => std * std,
             Self::Uniform { bound } => bound * bound / 3.0,
             Self::TruncatedNormal { std, cutoff } => std * std * truncated_moments(cutoff)[0],
         }
     }
 
-    /// E w⁴ over the square of the variance: 3 for a normal distribution; `None` for zeros.
+    /// E w⁴ over the square of the variance: 3 for a normal distribution; `None` for zeros. An entry of an orthogonal
+    /// weight has 3 N/(N + 2), where N is the larger of its numbers of rows and columns; for it this is 3 too, because
+    /// its at most N² entries have a sampling error of at least √24/N.
     pub fn kurtosis(&self) -> Option<f64> {
         self.standardised_moments().map(|[fourth, ..]| fourth)
     }
@@ -67,7 +76,7 @@ impl Init {
     pub fn standardised_moments(&self) -> Option<[f64; 3]> {
         match *self {
             Self::Zero => None,
-            Self::Normal { .. } => Some([3.0, 15.0, 105.0]),
+            Self::Normal { .. } | Self::Orthogonal { .. } => Some([3.0, 15.0, 105.0]),
             Self::Uniform { .. } => Some([9.0 / 5.0, 27.0 / 7.0, 9.0]),
             Self::TruncatedNormal { cutoff, .. } => {
                 let [square, fourth, sixth, eighth] = truncated_moments(cutoff);
@@ -76,10 +85,11 @@ impl Init {
         }
     }
 
-    /// The largest possible entry, in standard deviations; `None` for zeros and for distributions without a bound.
+    /// The largest possible entry, in standard deviations; `None` for zeros and for distributions without a bound that
+    /// samples come near to.
     pub fn bound(&self) -> Option<f64> {
         match *self {
-            Self::Zero | Self::Normal { .. } => None,
+            Self::Zero | Self::Normal { .. } | Self::Orthogonal { .. } => None,
             Self::Uniform { .. } => Some(3f64.sqrt()),
             Self::TruncatedNormal { cutoff, .. } => Some(cutoff / truncated_moments(cutoff)[0].sqrt()),
         }
@@ -98,6 +108,7 @@ impl Init {
             Self::Normal { std } => Self::Normal { std: std * factor },
             Self::Uniform { bound } => Self::Uniform { bound: bound * factor },
             Self::TruncatedNormal { std, cutoff } => Self::TruncatedNormal { std: std * factor, cutoff },
+            Self::Orthogonal { std } => Self::Orthogonal { std: std * factor },
         }
     }
 }
@@ -161,6 +172,7 @@ mod tests {
             Init::Normal { std: 0.3 },
             Init::Uniform { bound: 0.3 },
             Init::TruncatedNormal { std: 0.3, cutoff: 2.0 },
+            Init::Orthogonal { std: 0.3 },
             Init::Zero,
         ] {
             assert!((init.scaled(2.5).std() - 2.5 * init.std()).abs() < 1e-15);

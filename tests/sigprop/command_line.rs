@@ -323,6 +323,7 @@ fn lists_and_explanations() {
         "xavier",
         "kaiming",
         "lecun",
+        "orthogonal",
         "pytorch",
         "normal",
         "uniform",

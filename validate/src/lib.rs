@@ -32,6 +32,7 @@ mod journal;
 mod lanes;
 mod matmul;
 mod measure;
+mod orthogonal;
 mod plan;
 mod random;
 mod replicates;
@@ -53,9 +54,9 @@ pub use journal::{Identity, Journal, JournalError};
 pub use measure::{
     MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_shard, measure_with,
 };
+pub use random::Draws;
 #[doc(hidden)]
 pub use random::draw_normals;
-pub use random::draw_row;
 pub use sample::Replicate;
 pub use shard::Shard;
 pub use softmax_alone::measure_softmax;

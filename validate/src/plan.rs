@@ -254,8 +254,9 @@ impl Planner<'_> {
         if let Some(bias) = &linear.bias {
             self.tensor(at, bias, [linear.fan_out, 1]);
         }
-        // A tile of the weight, and the gradient of all of it.
-        let rows = linear::tile_rows(linear) + if self.settings.weights { linear.fan_out } else { 0 };
+        // A tile of the weight, all of it twice in f64 if it is orthogonal, and the gradient of all of it.
+        let whole = if matches!(linear.weight.init, Init::Orthogonal { .. }) { 4 * linear.fan_out } else { 0 };
+        let rows = linear::tile_rows(linear) + whole + if self.settings.weights { linear.fan_out } else { 0 };
         let y = self.signal(x.seq_len, linear.fan_out);
         if self.settings.sampler == Sampling::Conditional {
             self.conditional(at, linear, x);

@@ -12,6 +12,7 @@ use sigprop_stack::{Init, Tensor};
 use crate::{
     fill::fill_rows,
     lanes::{self, Key, split_mix},
+    orthogonal::Orthogonal,
     scalar::Scalar,
     weights::ByTensor,
 };
@@ -59,13 +60,24 @@ pub(crate) struct Streams {
 pub(crate) struct Rows<'a> {
     random: &'a Random,
     tensor: &'a Tensor,
-    streams: Streams,
+    samples: Samples,
+}
+
+/// The source of the entries of a tensor.
+enum Samples {
+    /// Independent entries, with one stream per row.
+    Independent(Streams),
+    /// Entries that were sampled together.
+    Orthogonal(Orthogonal),
 }
 
 impl Rows<'_> {
     /// Samples row `row`.
     pub(crate) fn draw<T: Scalar>(&self, row: usize, out: &mut [T]) {
-        self.streams.fill(row, self.tensor.init, out);
+        match &self.samples {
+            Samples::Independent(streams) => streams.fill(row, self.tensor.init, out),
+            Samples::Orthogonal(matrix) => matrix.row(row, out),
+        }
         self.random.change(&self.tensor.name, row, out);
     }
 }
@@ -117,12 +129,24 @@ impl Random {
         Streams { key: absorb(absorb(self.key, purpose as u64), fnv1a(name)) }
     }
 
-    /// The rows of a tensor, one by one.
+    /// The rows of a tensor of independent entries, one by one.
     pub(crate) fn rows_of<'a>(&'a self, purpose: Purpose, tensor: &'a Tensor) -> Rows<'a> {
-        Rows { random: self, tensor, streams: self.streams(purpose, &tensor.name) }
+        Rows { random: self, tensor, samples: Samples::Independent(self.streams(purpose, &tensor.name)) }
     }
 
-    /// Samples row `row` of a tensor.
+    /// The rows of the weight of a linear map, of this shape, one by one.
+    pub(crate) fn rows_of_matrix<'a>(&'a self, tensor: &'a Tensor, shape: [usize; 2]) -> Rows<'a> {
+        let streams = self.streams(Purpose::Weight, &tensor.name);
+        let samples = match tensor.init {
+            Init::Orthogonal { std } => Samples::Orthogonal(Orthogonal::sample(&streams, std, shape)),
+            Init::Zero | Init::Normal { .. } | Init::Uniform { .. } | Init::TruncatedNormal { .. } => {
+                Samples::Independent(streams)
+            }
+        };
+        Rows { random: self, tensor, samples }
+    }
+
+    /// Samples row `row` of a tensor of independent entries.
     pub(crate) fn tensor_row<T: Scalar>(&self, tensor: &Tensor, row: usize, out: &mut [T]) {
         self.rows_of(Purpose::Weight, tensor).draw(row, out);
     }
@@ -141,10 +165,32 @@ pub fn draw_normals(seed: u64, row: usize, out: &mut [f32]) {
     Random::new(seed, 0).tensor_row(&tensor, row, out);
 }
 
-/// Samples row `row` of a tensor as the first replicate of seed `seed` does; `expert` is the index of its expert, or
-/// `None` outside mixtures.
-pub fn draw_row(seed: u64, tensor: &Tensor, expert: Option<usize>, row: usize, out: &mut [f32]) {
-    Random::new(seed, 0).of_expert(expert).tensor_row(tensor, row, out);
+/// The tensors of the first replicate of a seed, row by row.
+pub struct Draws {
+    random: Random,
+    /// The orthogonal weight whose rows were sampled last, by its name and expert.
+    orthogonal: Option<((String, Option<usize>), Orthogonal)>,
+}
+
+impl Draws {
+    /// The tensors of the first replicate of seed `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed, 0), orthogonal: None }
+    }
+
+    /// Samples row `row` of a tensor with `rows` rows; `expert` is the index of its expert, or `None` outside mixtures.
+    pub fn row(&mut self, tensor: &Tensor, expert: Option<usize>, rows: usize, row: usize, out: &mut [f32]) {
+        let random = self.random.of_expert(expert);
+        let Init::Orthogonal { std } = tensor.init else { return random.tensor_row(tensor, row, out) };
+        let key = (tensor.name.clone(), expert);
+        if self.orthogonal.as_ref().is_none_or(|(of, _)| *of != key) {
+            let streams = random.streams(Purpose::Weight, &tensor.name);
+            self.orthogonal = Some((key, Orthogonal::sample(&streams, std, [rows, out.len()])));
+        }
+        if let Some((_, matrix)) = &self.orthogonal {
+            matrix.row(row, out);
+        }
+    }
 }
 
 impl Streams {
@@ -165,6 +211,7 @@ impl Streams {
             Init::Normal { std } => lanes::normal(key, std, out),
             Init::Uniform { bound } => lanes::uniform(key, bound, out),
             Init::TruncatedNormal { std, cutoff } => lanes::truncated_normal(key, std, cutoff, out),
+            Init::Orthogonal { .. } => unreachable!("only weights of linear maps are orthogonal, in a checked stack"),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Fan, Interpreter, Mixture, Site};
+use sigprop_stack::{Component, Fan, Init, Interpreter, Mixture, Node, Op, Site};
 
 use super::inside::{self, Inside};
 use super::{FiniteWidthPass, Gradient, Kept, Signal};
@@ -146,6 +146,11 @@ impl FiniteWidthPass {
                     Condition::SinkWidth(between_heads.max((attention.d_head as f64).recip()))
                 });
                 self.leading.rows.caveat(at, without_sink);
+                let is_orthogonal =
+                    [&attention.query, &attention.key, &attention.value].into_iter().any(|body| has_orthogonal(body));
+                let values = (attention.n_heads * attention.d_value) as f64;
+                let as_gaussian = is_orthogonal.then(|| Condition::OrthogonalAttention((2.0 / values).sqrt()));
+                self.leading.rows.caveat(at, as_gaussian);
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
             (Fan::Recurrence(_), _) => {
@@ -329,4 +334,10 @@ impl FiniteWidthPass {
         self.expansion.settle_backward(x.slot, forked.drawn.as_ref());
         Ok(Gradient::new(leading, x.slot, None))
     }
+}
+
+/// Returns true if a linear map in `body` has an orthogonal weight.
+fn has_orthogonal(body: &[Node]) -> bool {
+    let is_orthogonal = |node: &Node| matches!(&node.op, Op::Apply(Component::Linear(map)) if matches!(map.weight.init, Init::Orthogonal { .. }));
+    body.iter().any(|node| is_orthogonal(node) || node.op.bodies().any(has_orthogonal))
 }

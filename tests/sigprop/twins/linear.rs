@@ -1,3 +1,5 @@
+mod orthogonal;
+
 use sigprop_stack::{Activation, Component, Gaussian, Init, Linear, Node, Source, Tensor};
 
 use crate::support::{activation, assert_twin, gaussian_stack, linear, stack, standardised, tensor};

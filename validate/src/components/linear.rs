@@ -8,7 +8,7 @@
 //!
 //! W is the sampled weight, or that weight [`standardised`]; its gradient then goes back through the standardisation.
 //! Weights are sampled tile by tile in the layout that products read: transposed in the forward pass, and a second time
-//! as they are in the backward pass. On request, only the products of Gaussian weights are sampled ([`conditional`]).
+//! as they are in the backward pass; orthogonal ones are sampled as a whole. On request, only the products of Gaussian weights are sampled ([`conditional`]).
 
 pub(crate) mod conditional;
 mod standardised;
@@ -22,7 +22,7 @@ use crate::{
     array::{Array, Shape},
     fill::{fill_rows, fill_transposed},
     matmul::{Threads, View, ViewMut, multiply, multiply_add},
-    random::{Purpose, Random, Rows},
+    random::{Random, Rows},
     scalar::Scalar,
 };
 
@@ -83,7 +83,8 @@ struct Weight<'a> {
 
 impl<'a> Weight<'a> {
     fn of(linear: &'a Linear, random: &'a Random) -> Self {
-        Self { rows: random.rows_of(Purpose::Weight, &linear.weight), standardised: linear.standardised }
+        let shape = [linear.fan_out, linear.fan_in];
+        Self { rows: random.rows_of_matrix(&linear.weight, shape), standardised: linear.standardised }
     }
 
     fn draw<T: Scalar>(&self, row: usize, out: &mut [T]) {
@@ -145,6 +146,7 @@ mod tests {
     use sigprop_stack::Init;
 
     use super::*;
+    use crate::Draws;
 
     /// Two tokens, two features in, one out, by hand.
     #[test]
@@ -155,5 +157,35 @@ mod tests {
         let got = weight_gradient(&linear, &Random::new(0, 0), &input, &gradient);
         assert_eq!(got.iter().map(|x| *x as i64).collect::<Vec<_>>(), [23, 34]);
         assert_eq!(bias_gradient(&linear, &gradient).iter().map(|x| *x as i64).collect::<Vec<_>>(), [11]);
+    }
+    /// |W x|² = γ² |x|² with orthonormal columns, and g·(W x) = (Wᵀ g)·x for any shape: both passes have one weight, whose
+    /// rows are those of [`Draws`].
+    #[test]
+    fn orthogonal_weights_keep_lengths_and_go_both_ways() {
+        for (fan_in, fan_out) in [(5, 5), (5, 9), (9, 4)] {
+            let weight = Tensor { name: "w".to_owned(), init: Init::Orthogonal { std: 0.3 } };
+            let linear = Linear { fan_in, fan_out, weight, bias: None, standardised: None };
+            let array = |width: usize, salt: f64| {
+                let mut array = Array::<f64>::zeros(Shape { batch: 1, seq_len: 1 }, width);
+                let waves = (0..width).map(|i| (1.3 * i as f64 + salt).sin());
+                array.entries_mut().iter_mut().zip(waves).for_each(|(entry, wave)| *entry = wave);
+                array
+            };
+            let (random, x, g) = (Random::new(3, 0), array(fan_in, 0.2), array(fan_out, 0.9));
+            let (y, dx) = (forward(&linear, &random, &x), backward(&linear, &random, &g));
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            approx::assert_relative_eq!(dot(g.entries(), y.entries()), dot(dx.entries(), x.entries()), epsilon = 1e-12);
+            if fan_in <= fan_out {
+                let square = 0.09 * fan_out as f64 * dot(x.entries(), x.entries());
+                approx::assert_relative_eq!(dot(y.entries(), y.entries()), square, max_relative = 1e-12);
+            }
+            let mut draws = Draws::new(3);
+            for (row, y) in y.entries().iter().enumerate() {
+                let mut weights = vec![0f32; fan_in];
+                draws.row(&linear.weight, None, fan_out, row, &mut weights);
+                let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
+                approx::assert_relative_eq!(dot(&weights, x.entries()), *y, epsilon = 1e-6);
+            }
+        }
     }
 }

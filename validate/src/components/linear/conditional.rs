@@ -248,6 +248,7 @@ pub(crate) fn refusal(linear: &Linear) -> Option<&'static str> {
     match linear.weight.init {
         Init::Normal { .. } | Init::Zero => None,
         Init::Uniform { .. } | Init::TruncatedNormal { .. } => Some("its weights are not Gaussian"),
+        Init::Orthogonal { .. } => Some("its weights are orthogonal, so that entries are not independent"),
     }
 }
 

@@ -52,6 +52,12 @@ class Drawn:
         elif kind == "truncated_normal":
             std, bound = init["std"], init["std"] * init["cutoff"]
             nn.init.trunc_normal_(drawn, 0.0, std, -bound, bound, generator=generator)
+        elif kind == "orthogonal":
+            for matrix in drawn.view(-1, *drawn.shape[-2:]):
+                # QR decompositions need at least float32.
+                full = torch.empty_like(matrix, dtype=torch.promote_types(matrix.dtype, torch.float32))
+                gain = init["std"] * math.sqrt(max(matrix.shape))
+                matrix.copy_(nn.init.orthogonal_(full, gain, generator=generator))
         elif kind == "log_rate":
             _into_log_rates(drawn, *variant(init), generator)
         elif kind == "step_bias":
