@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from .._wrappers import uncompiled
 from ._capture import capture
-from ._components import Attention, Refusal
+from ._components import Attention, Recurrence, Refusal
 from ._loss import loss_of, until
 from ._length import LONGEST, holds_at_length
 from ._read import Read, Refused, read
@@ -101,7 +101,7 @@ def _traced(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         factor = tokens / (tokens - 1)
         notes.append(f"the loss is that of {tokens - 1} of {tokens} tokens: gradients are {factor:.2f} times as large")
     cut = {traced: whole for traced, whole in lengths.items() if traced < whole}
-    if cut and any(isinstance(component, Attention) for component in made.sites.values()):
+    if cut and any(isinstance(component, (Attention, Recurrence)) for component in made.sites.values()):
         [traced, whole], *_ = cut.items()
         holds = holds_at_length(module, args, kwargs, checked)
         if holds is False:

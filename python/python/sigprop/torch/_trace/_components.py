@@ -215,6 +215,18 @@ class Attention(Component):
 
 
 @dataclass(eq=False, kw_only=True)
+class Recurrence(Component):
+    """S_t = e^(−rate) S_(t−1) + k_t v_tᵀ and y_t = scale · S_tᵀ q_t in every head. Its inputs are queries, keys and values."""
+
+    n_heads: int
+    d_key: int
+    d_value: int
+    scale: float
+    # One per head.
+    rates: list[float]
+
+
+@dataclass(eq=False, kw_only=True)
 class Mixture(Component):
     """scale · Σ weight · expert(x), or scale · Σ expert(weight · x), over the experts with the largest scores.
 

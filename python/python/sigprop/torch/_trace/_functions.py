@@ -53,7 +53,10 @@ def affine(step: Step) -> Found | None:
         vector = by_feature(shift)
         if close(vector[feature], shift):
             weight, found = step.weight(vector, by_feature)
-            component = step.make(Shift, component, vector=weight)
+            if weight.origin is None and close(vector, torch.ones_like(vector), 1e-6):
+                component, found = step.make(Activation, component, function="plus_one"), True
+            else:
+                component = step.make(Shift, component, vector=weight)
         else:
             length = step.layout.length(component)
 

@@ -22,6 +22,7 @@ from ._components import (
     Norm,
     Positions,
     Product,
+    Recurrence,
     Refusal,
     Rotary,
     Scale,
@@ -121,7 +122,7 @@ class Layout:
         rows = row[..., 0]
         if rows.numel() != component.rows or len(set(rows.flatten().tolist())) != component.rows:
             raise Refusal(f"{rows.numel()} tokens chosen from {component.rows}; expected all")
-        if isinstance(component, Attention) and torch.equal(features[0].sort().values, torch.arange(component.width)):
+        if isinstance(component, (Attention, Recurrence)) and torch.equal(features[0].sort().values, torch.arange(component.width)):
             # Heads in another order.
             is_same = torch.equal(features[0], torch.arange(component.width))
             return component, rows, None if is_same else features[0]

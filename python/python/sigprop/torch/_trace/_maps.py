@@ -13,8 +13,9 @@ from torch import Tensor, fx
 from . import _attention as attention
 from ._components import PADDING, Component, Convolution, DropPath, Dropout, Linear, Norm, Refusal, Scale, Tokens, Weight
 from ._constants import operation
-from ._islands import Islands
+from ._islands import SOFTMAX, Islands
 from ._layout import Given, Signal, entries_of
+from ._recurrence import recurrence
 
 
 def _argument(node: fx.Node, place: int, default: Any = None) -> Any:
@@ -79,11 +80,18 @@ def _product(islands: Islands, node: fx.Node, x: fx.Node, y: fx.Node, alpha: flo
     elif constants.is_constant(x):
         raise Refusal("a constant matrix times a signal, which mixes tokens; expected maps over features")
     elif _is_of_scores(islands, x):
-        islands.start(node, *attention.average(islands, node, x, islands.signal(y)))
+        islands.start(node, *_averaged(islands, node, x, islands.signal(y)))
     else:
         key = islands.signal(y)
         key = Signal(key.component, key.entries.transpose(-1, -2))
         attention.scores(islands, node, islands.signal(x), key, alpha, added)
+
+
+def _averaged(islands: Islands, node: fx.Node, weights: fx.Node, value: Signal) -> tuple[Component, Tensor]:
+    """The product of values with a softmax of scores, or with scores times decays."""
+    between = islands.between(islands.base[weights], weights)
+    has_softmax = any(operation(each) in SOFTMAX for each in between)
+    return attention.average(islands, node, weights, value) if has_softmax else recurrence(islands, node, weights, value)
 
 
 def _is_of_scores(islands: Islands, node: fx.Node) -> bool:
@@ -124,7 +132,7 @@ def einsum(islands: Islands, node: fx.Node) -> None:
         raise Refusal(f"einsum {left},{right}->{out}; expected scores with keys along the last axis, or averages of values")
     second = _arranged(islands.signal(y), right, [*batch, *((summed, last) if is_average else (last, summed))])
     if is_average:
-        made, entries = attention.average(islands, node, x, second)
+        made, entries = _averaged(islands, node, x, second)
         islands.start(node, made, entries.permute([[*batch, row, last].index(letter) for letter in out]))
     else:
         attention.scores(islands, node, _arranged(islands.signal(x), left, [*batch, row, summed]), second)

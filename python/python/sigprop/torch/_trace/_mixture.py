@@ -25,9 +25,10 @@ from ._layout import entries_of
 # Tokens that values are compared for, and the largest difference, relative to the largest entry.
 _COMPARED, _TOLERANCE = 6, 1e-4
 # Functions that are not tried.
-_OTHER = ("identity", "leaky_relu", "xielu")
+_OTHER = ("identity", "leaky_relu", "xielu", "plus_one")
 _TRIED = (
-    "tried experts W_out (φ(W_gate x) ∘ W_up x) and W_out φ(W_in x) without biases, from parameters of shape (experts, …), "
+    "tried experts W_out (φ(W_gate x) ∘ W_up x), W_out (φ(W_gate x) ∘ (W_up x + 1)) and W_out φ(W_in x) with biases of zero or "
+    "none, from parameters of shape (experts, …), "
     "with softmax or sigmoid weights of outputs or inputs, normalised or not, times a number; expected one of these"
 )
 
@@ -61,6 +62,8 @@ class _Found:
     error: float
     experts: Experts
     function: str
+    # The number that is added to W_up x.
+    added: float
     weighting: str
     weights_multiply: str
     is_normalised: bool
@@ -78,8 +81,9 @@ def mixture(islands: Islands, topk: fx.Node, live: list[fx.Node]) -> list[fx.Nod
     router = None if start is None or start in islands.scores else islands.signal(start).component
     if start is None or not isinstance(router, Linear):
         raise Refusal("the largest of features that are no scores of a router; expected a linear map before them")
-    if router.bias is not None or float(router.weight.value.std()) == 0.0:
-        raise Refusal("a router with a bias, or with equal weights; expected a map without a bias, initialised at random")
+    has_bias = router.bias is not None and bool(router.bias.value.any())
+    if has_bias or float(router.weight.value.std()) == 0.0:
+        raise Refusal("a router with a bias, or with equal weights; expected a bias of zero or none, and weights drawn at random")
     for end in _common_ends(topk, live):
         closed = _closed(islands, start, end)
         if closed is None:
@@ -135,35 +139,45 @@ def _found(islands: Islands, router: Linear, before: fx.Node, nodes: list[fx.Nod
         scores = x @ router.weight.value.T
         return _Probe(x, target.float(), scores, scores.topk(top_k, dim=-1).indices)
 
-    usual, best = probe(1.0), None
-    for experts in arrangements(stacked, router.inputs[0].width, usual.target.shape[-1]):
-        # Activations differ where their inputs are not small.
-        reach = float(experts.up.value.square().mean().sqrt()) * math.sqrt(router.inputs[0].width)
-        for found in _fits(experts, [usual, probe(2.0 / max(reach, 1e-6))]):
-            best = found if best is None or found.error < best.error else best
-    return best if best is not None and best.error < _TOLERANCE else None
+    usual = probe(1.0)
+    for added in (0.0, 1.0):
+        best = None
+        for experts in arrangements(stacked, router.inputs[0].width, usual.target.shape[-1]):
+            # Activations differ where their inputs are not small. Clamps of GPT-OSS are at 7.
+            reach = float(experts.up.value.square().mean().sqrt()) * math.sqrt(router.inputs[0].width)
+            for found in _fits(experts, added, [usual, probe(1.5 / max(reach, 1e-6))]):
+                best = found if best is None or found.error < best.error else best
+        if best is not None and best.error < _TOLERANCE:
+            return best
+    return None
 
 
-def _fits(experts: Experts, probes: list[_Probe]) -> Iterator[_Found]:
+def _fits(experts: Experts, added: float, probes: list[_Probe]) -> Iterator[_Found]:
     """Mixtures of these experts, with all activations and kinds of weights."""
     first = [probe.mapped(experts.gate or experts.up, probe.x[:, None]) for probe in probes]
-    factors = [1.0 if experts.gate is None else probe.mapped(experts.up, probe.x[:, None]) for probe in probes]
+    up = None if experts.gate is None else [probe.mapped(experts.up, probe.x[:, None]) for probe in probes]
     for name in (each for each in ACTIVATIONS if each not in _OTHER):
         phi = ACTIVATIONS[name]
-        outputs = [probe.mapped(experts.down, phi(x) * factor) for probe, x, factor in zip(probes, first, factors)]
+
+        def hidden(weights: list[Tensor] | None) -> list[Tensor]:
+            """The input of the last map. Both maps before it multiply by the weights."""
+            xs = first if weights is None else [weight * x for weight, x in zip(weights, first)]
+            if up is None:
+                return [phi(x) for x in xs]
+            factors = up if weights is None else [weight * x for weight, x in zip(weights, up)]
+            return [phi(x) * (factor + added) for x, factor in zip(xs, factors)]
+
+        outputs = [probe.mapped(experts.down, x) for probe, x in zip(probes, hidden(None))]
         for weights_multiply, weighting, is_normalised in product(("outputs", "inputs"), ("softmax", "sigmoid"), (True, False)):
             weights = [probe.weights(weighting, is_normalised)[..., None] for probe in probes]
             if weights_multiply == "outputs":
                 sums = [(weight * y).sum(1) for weight, y in zip(weights, outputs)]
             else:
-                # Both maps of an expert multiply by the weight.
-                hidden = [phi(weight * x) * factor for weight, x, factor in zip(weights, first, factors)]
-                hidden = [x if experts.gate is None else weight * x for weight, x in zip(weights, hidden)]
-                sums = [probe.mapped(experts.down, x).sum(1) for probe, x in zip(probes, hidden)]
+                sums = [probe.mapped(experts.down, x).sum(1) for probe, x in zip(probes, hidden(weights))]
             scale = float(f"{float((sums[0] * probes[0].target).sum() / sums[0].square().sum()):.5g}")
             errors = [float((scale * y - probe.target).abs().max() / probe.target.abs().max()) for probe, y in zip(probes, sums)]
             if all(map(math.isfinite, [scale, *errors])):
-                yield _Found(max(errors), experts, name, weighting, weights_multiply, is_normalised, scale)
+                yield _Found(max(errors), experts, name, added, weighting, weights_multiply, is_normalised, scale)
 
 
 def _make(islands: Islands, router: Linear, before: fx.Node, end: fx.Node, found: _Found, top_k: int) -> None:
@@ -180,7 +194,9 @@ def _make(islands: Islands, router: Linear, before: fx.Node, end: fx.Node, found
     sizes = {"width": hidden.width, "rows": hidden.rows}
     hidden = make(Activation, inputs=[hidden], function=found.function, **sizes, **where)
     if experts.gate is not None:
-        hidden = make(Product, inputs=[hidden, linear(source, experts.up)], **sizes, **where)
+        up: Component = linear(source, experts.up)
+        up = make(Activation, inputs=[up], function="plus_one", **sizes, **where) if found.added else up
+        hidden = make(Product, inputs=[hidden, up], **sizes, **where)
     made = make(
         Mixture,
         inputs=[source, linear(hidden, experts.down)],

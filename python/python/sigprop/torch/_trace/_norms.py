@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._components import Norm, Scale, Weight
+from ._components import Component, Norm, Rotary, Scale, Weight
 from ._constants import operation
 from ._layout import Signal
 from ._step import COMPUTED, REDUCED, Found, Step, close
@@ -93,7 +93,15 @@ def _found(step: Step, kind: str, eps: float, gain: Tensor, bias: Tensor) -> Fou
         weights.append(weight if (found and is_trained) or not is_neutral else None)
         is_exact = is_exact and (found or is_neutral)
     groups = signal.component.width // features
-    component = step.make(Norm, signal.component, kind=kind, eps=eps, gain=weights[0], bias=weights[1], groups=groups)
+    before = signal.component
+    # A norm without gains does not depend on rotations: it is written before them, as in stacks of configs.
+    is_plain = kind == "rmsnorm" and weights == [None, None]
+    rotary = before if is_plain and isinstance(before, Rotary) and before.d_head == features else None
+    source = before if rotary is None else rotary.inputs[0]
+    component: Component = step.make(Norm, source, kind=kind, eps=eps, gain=weights[0], bias=weights[1], groups=groups)
+    if rotary is not None:
+        rotation = {"d_head": rotary.d_head, "frequencies": rotary.frequencies, "order": rotary.order}
+        component = step.make(Rotary, component, **rotation)
     if factor != 1.0:
         component = step.make(Scale, component, factor=factor, parameter=step.scalar(factor))
     return Found(Signal(component, signal.entries), REDUCED if is_exact else COMPUTED)

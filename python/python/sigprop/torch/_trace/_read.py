@@ -222,6 +222,10 @@ class _Reader:
         self._opaque.difference_update(inside)
         for each in inside:
             self._refusals.pop(each, None)
+        clamps = [each for each in inside if operation(each).startswith("clamp") and each.meta["val"].is_floating_point()]
+        if clamps:
+            path, code = self._captured.path(clamps[0]) or "(root)", self._captured.code(clamps[0])
+            self._notes.append(f"{path}: the example does not reach the limits of the clamps, so they are left out [{code}]")
 
     def _end(self, node: fx.Node) -> Component | None:
         if node in self._opaque:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._components import Activation, Attention, Component, Concat, Convolution, Linear, Product, Weight
+from ._components import Activation, Attention, Component, Concat, Convolution, Linear, Product, Recurrence, Weight
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def roles_of(chain: Sequence[Component], branch: str) -> list[str]:
             empty in a stream or block.
     """
     has_activation = any(isinstance(component, Activation) for component in chain)
-    has_attention = any(isinstance(component, Attention) for component in chain)
+    has_attention = any(isinstance(component, (Attention, Recurrence)) for component in chain)
     roles: list[str] = []
     before: Component | None = None
     is_after = False
@@ -47,7 +47,7 @@ def roles_of(chain: Sequence[Component], branch: str) -> list[str]:
                 role = branch
             elif branch == "factor":
                 role = "ffn_gate" if has_activation else "ffn_up"
-            elif isinstance(before, Attention):
+            elif isinstance(before, (Attention, Recurrence)):
                 role = "attention_output"
             elif branch == "branch" and not has_attention:
                 role = "ffn_out" if is_after else "ffn_in"
@@ -55,7 +55,7 @@ def roles_of(chain: Sequence[Component], branch: str) -> list[str]:
                 role = "other"
         elif isinstance(component, Concat) and branch in ("query", "key", "value"):
             role = branch
-        if isinstance(component, (Linear, Attention)):
+        if isinstance(component, (Linear, Attention, Recurrence)):
             before = component
         is_after = is_after or isinstance(component, (Activation, Product))
         roles.append(role)

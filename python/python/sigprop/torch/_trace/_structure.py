@@ -21,6 +21,7 @@ from ._components import (
     Norm,
     Positions,
     Product,
+    Recurrence,
     Rotary,
     Scale,
     Shift,
@@ -231,6 +232,8 @@ class _Builder:
             return {"concat": {"n_heads": component.n_heads, "parts": parts}}
         if isinstance(component, Attention):
             return {"attention": self._attention(component, site)}
+        if isinstance(component, Recurrence):
+            return {"recurrence": self._recurrence(component, site)}
         if isinstance(component, Mixture):
             return {"mixture": self._mixture(component, site)}
         return {"apply": self._parts.component(component, site, role, self._block)}
@@ -289,6 +292,14 @@ class _Builder:
             part[kind] = self._nodes(chain, site, kind)
         return part
 
+    def _recurrence(self, recurrence: Recurrence, site: str) -> Part:
+        part: Part = {name: getattr(recurrence, name) for name in ("n_heads", "d_key", "d_value", "scale")}
+        part |= {"n_key_heads": recurrence.n_heads, "decay": {"fixed": {"rates": recurrence.rates}}, "write": "one"}
+        base = self._graph.dominator(recurrence)
+        chains = [self._graph.chain(base, end) for end in recurrence.inputs]
+        self._refuse_shared(recurrence, base, chains)
+        return part | {kind: self._nodes(chain, site, kind) for kind, chain in zip(("query", "key", "value"), chains, strict=True)}
+
     def _mixture(self, mixture: Mixture, site: str) -> Part:
         source, end = mixture.inputs
         if self._graph.dominator(mixture) is not source:
@@ -325,4 +336,4 @@ def _is_centred(component: Component) -> bool:
 
 
 def _is_heavy(component: Component) -> bool:
-    return isinstance(component, (Linear, Convolution, Attention, Dropout, DropPath))
+    return isinstance(component, (Linear, Convolution, Attention, Recurrence, Dropout, DropPath))
