@@ -39,8 +39,8 @@ pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
-    AttentionRow, Blocked, Followed, ForwardPass, LinearRow, Options, Positions, PredictError, Prediction, ScaleRow,
-    Sequences, Sites, Theory, predict, predict_watched, sequences,
+    AttentionRow, Blocked, Followed, ForwardPass, LinearRow, Options, Positions, PredictError, Prediction, Repeller,
+    ScaleRow, Sequences, Sites, Theory, UnfitExpression, predict, predict_watched, sequences,
 };
 pub use recommend::recommend;
 

@@ -18,6 +18,11 @@ fn legendre(nodes: usize) -> Vec<(f64, f64)> {
     GaussLegendre::new(nodes.try_into().expect("is not zero")).as_node_weight_pairs().to_vec()
 }
 
+/// Returns the nodes and weights on [−1, 1] of a panel of [`gaussian_nodes`].
+pub(crate) fn fine_rule() -> &'static [(f64, f64)] {
+    &FINE
+}
+
 /// Ends of panels in z, at places where the normal density bends.
 const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 14.0];
 
@@ -27,19 +32,28 @@ const FUNCTION_BREAKS: [f64; 13] = [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 
 /// Nodes z and weights (density included) for E f(z), z ~ N(0, 1).
 /// The function f may bend where activations of `shift + scale·z` do.
 pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
-    panels(&FINE, &DENSITY_BREAKS, shift, scale)
+    panels(&FINE, [&DENSITY_BREAKS, &FUNCTION_BREAKS], shift, scale)
+}
+
+/// Returns nodes and weights for a function that bends at `breaks`, up to z = 6 if `is_coarse`, else up to z = 14. The
+/// panels are no longer than oscillations of Hermite polynomials of order 80.
+pub(crate) fn nodes_between(breaks: &[f64], is_coarse: bool, shift: f64, scale: f64) -> Vec<(f64, f64)> {
+    let last = if is_coarse { 6 } else { 14 };
+    let in_z: Vec<f64> = (-last..=last).map(f64::from).collect();
+    panels(&FINE, [&in_z, breaks], shift, scale)
 }
 
 /// Nodes and weights like those of [`gaussian_nodes`], but accurate to four digits: a quarter of the nodes, up to z =
 /// 6.
 pub(crate) fn coarse_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
-    panels(&COARSE, &DENSITY_BREAKS[2..11], shift, scale)
+    panels(&COARSE, [&DENSITY_BREAKS[2..11], &FUNCTION_BREAKS], shift, scale)
 }
 
-fn panels(panel: &[(f64, f64)], density_breaks: &[f64], shift: f64, scale: f64) -> Vec<(f64, f64)> {
-    let limit = density_breaks[density_breaks.len() - 1];
-    let mut breaks = density_breaks.to_vec();
-    breaks.extend(FUNCTION_BREAKS.iter().map(|x| (x - shift) / scale).filter(|z| z.abs() < limit));
+/// Returns the nodes of panels that end at breaks in z and at breaks in x.
+fn panels(panel: &[(f64, f64)], [in_z, in_x]: [&[f64]; 2], shift: f64, scale: f64) -> Vec<(f64, f64)> {
+    let limit = in_z[in_z.len() - 1];
+    let mut breaks = in_z.to_vec();
+    breaks.extend(in_x.iter().map(|x| (x - shift) / scale).filter(|z| z.abs() < limit));
     breaks.sort_by(f64::total_cmp);
     breaks.dedup_by(|a, b| *a - *b < 1e-12);
     let mut nodes = Vec::with_capacity(panel.len() * breaks.len());

@@ -3,19 +3,24 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-use sigprop_stack::Activation as Function;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use sigprop_stack::{Activation as Function, Expression, ExpressionError};
 
 use super::ArchitectureError;
 use crate::nearest::nearest;
 
-/// Defines a string enum: its words, `name`, `Display`, `FromStr` and serde all come from one list.
+/// Defines a string enum: its words, `name`, `Display`, `FromStr` and serde all come from one list. A text that is no
+/// word may be a formula.
 macro_rules! words {
-    ($(#[$about:meta])* $enum:ident ($field:literal) { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+    ($(#[$about:meta])* $enum:ident ($field:literal) {
+        $($(#[$doc:meta])* $variant:ident = $word:literal,)+
+        $(; $(#[$formula_doc:meta])* $formula:ident,)?
+    }) => {
         $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $enum {
-            $($(#[$doc])* #[serde(rename = $word)] $variant,)+
+            $($(#[$doc])* $variant,)+
+            $($(#[$formula_doc])* $formula($formula),)?
         }
 
         impl $enum {
@@ -26,6 +31,7 @@ macro_rules! words {
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+
+                    $(Self::$formula(formula) => formula.text(),)?
                 }
             }
         }
@@ -42,8 +48,24 @@ macro_rules! words {
             fn from_str(text: &str) -> Result<Self, ArchitectureError> {
                 match text {
                     $($word => Ok(Self::$variant),)+
+                    $(_ if is_formula(text) => match text.parse() {
+                        Ok(formula) => Ok(Self::$formula(formula)),
+                        Err(error) => Err(not_a_formula($field, &error)),
+                    },)?
                     _ => Err(unknown_word($field, Self::WORDS, text)),
                 }
+            }
+        }
+
+        impl Serialize for $enum {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $enum {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
             }
         }
     };
@@ -110,6 +132,9 @@ words! {
         Glu = "glu",
         /// A QuickGELU gate times a linear branch plus 1 (GPT-OSS, whose clamps at 7 are left out).
         QuickGegluPlusOne = "quick_geglu_plus_one",
+        ;
+        /// A formula in x, such as `x*sigmoid(1.3*x)`.
+        Expression,
     }
 }
 
@@ -292,12 +317,27 @@ impl Activation {
             Self::Elu => Function::Elu,
             Self::Selu => Function::Selu,
             Self::Xielu => Function::Xielu,
+            Self::Expression(formula) => Function::Expression(formula),
         }
     }
 
     /// Returns true if the activation gates a linear branch.
     pub fn is_gated(self) -> bool {
         matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh | Self::Reglu | Self::Glu | Self::QuickGegluPlusOne)
+    }
+}
+
+/// Returns true for a text that is the variable x or more than one word.
+fn is_formula(text: &str) -> bool {
+    text == "x" || text.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+fn not_a_formula(field: &'static str, error: &ExpressionError) -> ArchitectureError {
+    ArchitectureError::Value {
+        field,
+        expected: "a name or a formula in x".to_owned(),
+        got: format!("`{}`", error.text),
+        hint: error.to_string(),
     }
 }
 
@@ -329,5 +369,14 @@ mod tests {
         let error = "swigl".parse::<Activation>().unwrap_err().to_string();
         assert!(error.contains("swigl") && error.contains("did you mean swiglu?"), "{error}");
         assert!("gleu".parse::<Activation>().unwrap_err().to_string().contains("glu?"));
+    }
+
+    #[test]
+    fn a_formula_is_an_activation() {
+        let swish: Activation = "x*sigmoid(1.3*x)".parse().unwrap();
+        assert_eq!((swish.name(), swish.is_gated()), ("x*sigmoid(1.3*x)", false));
+        assert_eq!(serde_json::from_str::<Activation>("\"x*sigmoid(1.3*x)\"").unwrap(), swish);
+        let error = "x*sigmod(x)".parse::<Activation>().unwrap_err().to_string();
+        assert!(error.contains("column 3") && error.contains("softplus"), "{error}");
     }
 }

@@ -195,6 +195,9 @@ fn entrance(stream: &Stream, vocab_size: usize) -> (usize, usize) {
 
 /// Returns the word for an activation. Functions with slopes of their own are the nearest known one, Leaky ReLU.
 fn word(function: Function, is_gated: bool) -> Activation {
+    if let Function::Expression(formula) = function {
+        return Activation::Expression(formula);
+    }
     let words = Activation::WORDS.iter().filter_map(|word| Activation::from_str(word).ok());
     let known: Vec<Activation> = words.filter(|word| word.function() == function).collect();
     let gated = known.iter().find(|word| word.is_gated() == is_gated);

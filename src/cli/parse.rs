@@ -1,7 +1,13 @@
 //! Parsers of numbers on the command line. Their errors name the expected values.
 
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
 use sigprop_stack::GIBIBYTE;
 use sigprop_validate::Shard;
+
+use crate::architecture::Activation;
 
 /// Larger counts are refused as typing errors.
 const MAX_COUNT: usize = 1_000_000;
@@ -11,6 +17,26 @@ const MAX_SEEDS: u64 = 1000;
 /// Parses a size: a whole number from 1.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&size| size > 0).ok_or_else(|| "expected a whole number from 1".to_owned())
+}
+
+/// Parses an activation: one of its words, which help and completions list, or a formula.
+pub(crate) fn activation() -> impl TypedValueParser<Value = Activation> {
+    Activations
+}
+
+#[derive(Clone)]
+struct Activations;
+
+impl TypedValueParser for Activations {
+    type Value = Activation;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Activation, clap::Error> {
+        StringValueParser::new().try_map(|text| text.parse()).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Activation::WORDS.iter().map(PossibleValue::new)))
+    }
 }
 
 /// Parses a probability of dropping something, in [0, 1).

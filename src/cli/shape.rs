@@ -50,8 +50,9 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     vocab: Option<usize>,
 
-    /// Activation of the feed-forward network; swiglu, geglu and reglu gate it [default: gelu].
-    #[arg(long, value_name = "NAME", value_parser = words::<Activation>(Activation::WORDS))]
+    /// Activation of the feed-forward network: a name, or a formula in x such as 'x*sigmoid(1.3*x)'; swiglu, geglu and
+    /// reglu gate it [default: gelu].
+    #[arg(long, value_name = "NAME", value_parser = parse::activation())]
     activation: Option<Activation>,
 
     /// Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for MLPs alone [default:

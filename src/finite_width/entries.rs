@@ -18,7 +18,7 @@
 use sigprop_stack::Activation;
 
 use super::noise::{FourPoint, GainCovariances};
-use crate::mean_field::dual::function::value_and_derivative;
+use crate::mean_field::dual::function::{value_and_derivative, widest};
 use crate::mean_field::dual::nodes::{Nodes, Precision};
 use crate::quadrature::trapezoidal_nodes;
 
@@ -177,7 +177,8 @@ impl EntryMoments {
         /// The largest r; nearer to 1 the variance of r is too small to matter.
         const LARGEST: f64 = 1.0 - 1e-6;
         let r = r.clamp(0.0, LARGEST);
-        let std = variance.sqrt();
+        let std = widest(activation).min(variance.sqrt());
+        let variance = std * std;
         let scale = std * (1.0 - r).sqrt();
         let nodes = Nodes::new(activation, scale, Precision::Coarse);
         let outer: Vec<(Given, f64)> = trapezoidal_nodes(OUTER.0, OUTER.1)

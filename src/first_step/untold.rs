@@ -6,7 +6,8 @@ use sigprop_stack::{
     Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Source, Stack,
 };
 
-use crate::mean_field::dual::function::is_odd;
+use crate::mean_field::dual::function::{is_odd, large_degrees};
+use crate::mean_field::dual::shape::shape;
 
 /// Returns the names of the weights for which no change of the output is predicted: those of maps that make keys and,
 /// under Adam, those before activations that can be silent and those whose input features are not close to Gaussian.
@@ -67,7 +68,8 @@ impl Features {
         if is_odd(activation) {
             return self;
         }
-        let is_heavy = self.is_heavy || matches!(activation, Activation::Relu2 | Activation::Xielu);
+        // The tails of a square are those of a product of two variables.
+        let is_heavy = self.is_heavy || large_degrees(activation).value >= 2.0;
         Self { has_mean: true, is_skewed: true, is_heavy }
     }
 }
@@ -143,6 +145,7 @@ fn can_be_silent(node: &Node) -> bool {
     let Op::Apply(Component::Activation(activation)) = &node.op else { return false };
     match activation {
         Activation::Relu | Activation::Relu2 | Activation::Relu6 | Activation::HardSwish => true,
+        Activation::Expression(expression) => shape(*expression).is_flat,
         Activation::Identity
         | Activation::PlusOne
         | Activation::LeakyRelu { .. }

@@ -4,8 +4,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mixture, Norm, PositionBias,
-    ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Activation, Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mixture, Norm,
+    PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
@@ -17,6 +17,7 @@ use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, FlatWeights, Operators, Rotated, View, sinks, slopes};
 use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::{MeanFieldFan as _, Parameter};
+use crate::mean_field::dual::shape::shape;
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
@@ -422,6 +423,17 @@ fn ln_square_variance(branch: &Branch, part: &Signal, y: &Signal) -> f64 {
     branch.drop_rate * (1.0 - branch.drop_rate) * ratio.ln().powi(2)
 }
 
+/// Refuses a formula over which no averages are finite.
+fn refuse_unfit(at: &Site, activation: Activation) -> Result<(), PredictError> {
+    let Activation::Expression(expression) = activation else { return Ok(()) };
+    match shape(expression).unfit {
+        Some(reason) => {
+            Err(PredictError::Expression { site: at.path().to_owned(), formula: expression.text(), reason })
+        }
+        None => Ok(()),
+    }
+}
+
 pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
@@ -497,7 +509,8 @@ impl Interpreter<'_> for MeanFieldPass {
         component: &Component,
         x: Self::Signal,
     ) -> Result<(Self::Signal, Kept), PredictError> {
-        if let Component::Activation(_) = component {
+        if let Component::Activation(activation) = component {
+            refuse_unfit(at, *activation)?;
             let mean = mean_share(&x);
             self.rows.caveat(at, (mean > SMALL_MEAN).then_some(Condition::MeanAtActivation(mean)));
         }

@@ -13,15 +13,18 @@ mod shared;
 mod tables;
 mod tensors;
 mod token_share;
+mod variance_map;
 
 use serde::Serialize;
-use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, Stream, check};
+use sigprop_stack::{GIBIBYTE, Number, Optimizer, Quantity, SiteTable, Stack, StackError, Stream, check};
 
 use crate::caveat::Caveat;
+pub use crate::mean_field::dual::expression::UnfitExpression;
 pub use forward_pass::ForwardPass;
 pub use gates::Blocked;
 pub(crate) use gates::blocked;
 pub(crate) use sequences::is_exchangeable;
+pub use variance_map::Repeller;
 
 /// Which sites are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +109,27 @@ pub struct Prediction {
     pub blocked: Vec<Blocked>,
     /// The share of the token table in the variance of the sum of embeddings; `None` if nothing is added to it.
     pub token_share: Option<f64>,
+    /// The fixed point of the variance map if it repels and the variance changes much; `None` also for other stacks than
+    /// chains of equal layers.
+    pub repeller: Option<Repeller>,
     /// Warnings about rules that were used outside their range.
     pub caveats: Vec<Caveat>,
     /// The positions that were followed; `None` if all were.
     pub followed: Option<Followed>,
     /// The given sequences of ids that numbers are averaged over, if there are several.
     pub sequences: Option<Sequences>,
+}
+
+impl Prediction {
+    /// Returns true if the variance of the stream changes by more than a factor of 100, so that a fixed point explains
+    /// something.
+    fn changes_much(&self) -> bool {
+        const MUCH: f64 = 100.0;
+        let lns = self.table.stream_sites();
+        let lns = lns.filter_map(|row| row.value(Quantity::Variance)).map(|value| value.ln_abs());
+        let (lowest, highest) = lns.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), ln| (a.min(ln), b.max(ln)));
+        highest - lowest > MUCH.ln()
+    }
 }
 
 /// The number of positions that were followed to represent all positions of a sequence.
@@ -158,6 +176,16 @@ pub enum PredictError {
         site: String,
         /// A description of the structure.
         what: &'static str,
+    },
+    /// An activation is a formula over which no averages are finite.
+    #[error("{site}: the activation `{formula}` cannot be predicted: {reason}")]
+    Expression {
+        /// Path of the site.
+        site: String,
+        /// The text of the formula.
+        formula: &'static str,
+        /// The property that excludes it.
+        reason: UnfitExpression,
     },
     /// The matrices of all pairs of positions, one per block, would not fit in memory.
     #[error(
@@ -255,6 +283,7 @@ pub(crate) fn predict_seeded(
     let mut prediction = graded::predict(stack, options, same_ids, each)?;
     prediction.blocked = blocked(stack, None, &prediction.table.weights);
     prediction.token_share = token_share::token_share(stack);
+    prediction.repeller = prediction.changes_much().then(|| variance_map::repeller(stack)).flatten();
     prediction.caveats.extend(tensors::caveats(stack, &prediction.table, shared::is_followed(stack)));
     Ok(prediction)
 }

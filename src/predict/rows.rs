@@ -348,6 +348,7 @@ impl Rows {
             scales: scales.collect(),
             blocked: Vec::new(),
             token_share: None,
+            repeller: None,
             caveats: self.caveats,
             followed: self.followed,
             sequences: None,

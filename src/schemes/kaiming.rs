@@ -70,6 +70,7 @@ fn gain(activation: Activation) -> f64 {
         | Activation::Erf
         | Activation::Softplus
         | Activation::Elu
-        | Activation::Xielu => std::f64::consts::SQRT_2,
+        | Activation::Xielu
+        | Activation::Expression(_) => std::f64::consts::SQRT_2,
     }
 }

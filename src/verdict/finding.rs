@@ -51,6 +51,8 @@ pub enum Kind {
     InRange,
     /// Positions have nearly all of the variance of the sum of embeddings.
     PositionsDrownTokens,
+    /// The variance map of a chain of equal layers has a fixed point that repels, and none that attracts.
+    Repels,
     /// The loss of the first step, compared with the loss of equal logits.
     Start,
 }
@@ -72,7 +74,8 @@ pub struct Finding {
     /// The number from which the finding follows, by kind: for trends ln of the total factor (−∞ for exact zeros); for
     /// collapse the token correlation; for attention the effective number of attended tokens; for weight gradients ln
     /// of the ratio of norms, or the number of tensors without a gradient; for ranges ln of the largest entry or sum of
-    /// squares at `block`; for embeddings the share of the token table; for the loss its ratio to the loss of equal
+    /// squares at `block`; for embeddings the share of the token table; for a fixed
+    /// point ln of its variance; for the loss its ratio to the loss of equal
     /// logits.
     pub value: f64,
 }
@@ -102,6 +105,7 @@ impl fmt::Display for Kind {
             Self::SquaresOverflow => "squares_overflow",
             Self::InRange => "in_range",
             Self::PositionsDrownTokens => "positions_drown_tokens",
+            Self::Repels => "repels",
             Self::Start => "start",
         })
     }
@@ -139,6 +143,7 @@ impl Kind {
             Self::SquaresOverflow,
             Self::InRange,
             Self::PositionsDrownTokens,
+            Self::Repels,
             Self::Start,
         ];
         let trends = Trend::ALL.into_iter().flat_map(|trend| [Self::Forward(trend), Self::Backward(trend)]);
@@ -163,6 +168,7 @@ impl Kind {
             | Self::SquaresOverflow
             | Self::InRange
             | Self::PositionsDrownTokens
+            | Self::Repels
             | Self::Start => None,
         }
     }

@@ -91,6 +91,7 @@ fn failure(finding: &Finding) -> String {
         | Kind::SquaresOverflow
         | Kind::InRange
         | Kind::PositionsDrownTokens
+        | Kind::Repels
         | Kind::Start => finding.text.clone(),
     }
 }
@@ -129,6 +130,6 @@ fn care(finding: &Finding) -> String {
             short(finding.value)
         ),
         Kind::SquaresOverflow => "sums of squares leave f32".to_owned(),
-        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange => finding.text.clone(),
+        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange | Kind::Repels => finding.text.clone(),
     }
 }

@@ -11,6 +11,7 @@ mod frozen;
 mod grade;
 mod gradients;
 mod profile;
+mod repeller;
 mod start;
 mod tokens;
 mod trend;
@@ -144,6 +145,9 @@ impl Verdict {
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.blocked, prediction.table.weights.len()));
         findings.extend(prediction.token_share.and_then(tokens::judge));
+        if let (Some(repeller), Some(profile)) = (&prediction.repeller, profiles.first()) {
+            findings.extend(repeller::judge(repeller, profile));
+        }
         let uneven = prediction
             .caveats
             .iter()

@@ -112,6 +112,8 @@ fn type_of(arg: &Arg) -> String {
         "tokens" | "decoder_tokens" => return "Tokens".to_owned(),
         "threads" => "int | Literal[\"all\"]".to_owned(),
         _ if is(TypeId::of::<bool>()) => "bool".to_owned(),
+        // A formula is no word.
+        "activation" => format!("Literal[{}] | str", words.join(", ")),
         _ if !words.is_empty() => format!("Literal[{}]", words.join(", ")),
         _ if is(TypeId::of::<usize>()) || is(TypeId::of::<u64>()) => "int".to_owned(),
         _ if is(TypeId::of::<f64>()) => match value_name(arg) {

@@ -9,7 +9,7 @@ use sigprop_stack::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Dropout, Embedding,
     EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Multiplied, Node, Norm,
     NormKind, Op, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, Site, Source, Stack,
-    StepBias, Stepped, Stream, Sum, Tensor, Weighting, Write, check, run,
+    StepBias, Stepped, Stream, Sum, Tensor, Unary, Weighting, Write, check, run,
 };
 
 use crate::{
@@ -267,6 +267,21 @@ fn every_activation_with_a_kink() {
         Activation::Xielu,
     ] {
         assert_gradient(&format!("{activation:?}"), vec![Node::apply("activation", Component::Activation(activation))]);
+    }
+}
+
+/// No input of these lies within two steps of a kink.
+#[test]
+fn formulas_as_activations() {
+    let functions = Unary::ALL.iter().map(|(name, _)| match *name {
+        "sqrt" | "log" => format!("{name}(x^2 + 1)"),
+        "log1p" => "log1p(x^2)".to_owned(),
+        name => format!("{name}(x)"),
+    });
+    let others = ["relu(x)^3", "sin(3*x)/(1 + x^2)", "-min(x, 0.3*x) - 2", "max(x, x^2)", "2^-x", "(1 + x^2)^sin(x)"];
+    for text in functions.chain(others.map(str::to_owned)) {
+        let formula = Activation::Expression(text.parse().expect("a formula"));
+        assert_gradient(&text, vec![Node::apply("activation", Component::Activation(formula))]);
     }
 }
 

@@ -42,7 +42,7 @@ def predict(
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
-    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | None = None,
+    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | str | None = None,
     norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
@@ -126,8 +126,8 @@ def predict(
             ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
-        activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
-            [default: gelu]
+        activation: Activation of the feed-forward network: a name, or a formula in x such as
+            'x*sigmoid(1.3*x)'; swiglu, geglu and reglu gate it [default: gelu]
         norm: Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for
             MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
@@ -228,7 +228,7 @@ def validate(
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
-    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | None = None,
+    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | str | None = None,
     norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
@@ -299,8 +299,8 @@ def validate(
             ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
-        activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
-            [default: gelu]
+        activation: Activation of the feed-forward network: a name, or a formula in x such as
+            'x*sigmoid(1.3*x)'; swiglu, geglu and reglu gate it [default: gelu]
         norm: Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for
             MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
@@ -397,7 +397,7 @@ def measure(
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
-    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | None = None,
+    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | str | None = None,
     norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
@@ -470,8 +470,8 @@ def measure(
             ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
-        activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
-            [default: gelu]
+        activation: Activation of the feed-forward network: a name, or a formula in x such as
+            'x*sigmoid(1.3*x)'; swiglu, geglu and reglu gate it [default: gelu]
         norm: Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for
             MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
@@ -568,7 +568,7 @@ def compare(
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
-    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | None = None,
+    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | str | None = None,
     norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
@@ -645,8 +645,8 @@ def compare(
             ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
-        activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
-            [default: gelu]
+        activation: Activation of the feed-forward network: a name, or a formula in x such as
+            'x*sigmoid(1.3*x)'; swiglu, geglu and reglu gate it [default: gelu]
         norm: Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for
             MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
@@ -728,7 +728,7 @@ def recommend(
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
-    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | None = None,
+    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | str | None = None,
     norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
@@ -802,8 +802,8 @@ def recommend(
             ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
-        activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
-            [default: gelu]
+        activation: Activation of the feed-forward network: a name, or a formula in x such as
+            'x*sigmoid(1.3*x)'; swiglu, geglu and reglu gate it [default: gelu]
         norm: Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for
             MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
@@ -881,7 +881,7 @@ def phase(
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
-    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | None = None,
+    activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "quick_geglu_plus_one"] | str | None = None,
     norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
@@ -973,8 +973,8 @@ def phase(
             ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
-        activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
-            [default: gelu]
+        activation: Activation of the feed-forward network: a name, or a formula in x such as
+            'x*sigmoid(1.3*x)'; swiglu, geglu and reglu gate it [default: gelu]
         norm: Norm, or the function in place of one (dyt, derf); batchnorm, over the batch, is for
             MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]

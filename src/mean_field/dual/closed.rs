@@ -49,7 +49,8 @@ pub(crate) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
         | Activation::Softplus
         | Activation::Elu
         | Activation::Selu
-        | Activation::Xielu => None,
+        | Activation::Xielu
+        | Activation::Expression(_) => None,
     }
 }
 

@@ -1,7 +1,12 @@
 //! Activations φ and their derivatives φ' in f64.
 
-use libm::{erf, exp, expm1, log1p, tanh};
+use libm::{erf, exp, expm1, tanh};
 use sigprop_stack::Activation;
+
+use super::expression;
+pub(crate) use super::expression::{sigmoid, softplus};
+pub(crate) use super::shape::Degrees;
+use super::shape::shape;
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
@@ -12,12 +17,13 @@ const XIELU: (f64, f64) = (0.8, 0.5);
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 pub(crate) const QUICK_GELU_SLOPE: f64 = 1.702;
 
-/// A key that identifies an activation: its discriminant and the bits of its slope.
-pub(crate) type Words = (std::mem::Discriminant<Activation>, u64);
+/// A key that identifies an activation: its discriminant, the bits of its slope and the text of its formula.
+pub(crate) type Words = (std::mem::Discriminant<Activation>, u64, &'static str);
 
 pub(crate) fn words(activation: Activation) -> Words {
     let slope = if let Activation::LeakyRelu { slope } = activation { slope } else { 0.0 };
-    (std::mem::discriminant(&activation), slope.to_bits())
+    let text = if let Activation::Expression(expression) = activation { expression.text() } else { "" };
+    (std::mem::discriminant(&activation), slope.to_bits(), text)
 }
 
 /// Returns φ(x) and φ'(x).
@@ -74,6 +80,7 @@ pub(crate) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64)
             let (bent, slope) = if x > 0.0 { (x * x, 2.0 * x) } else { (expm1(x) - x, expm1(x)) };
             (alpha * bent + beta * x, alpha * slope + beta)
         }
+        Activation::Expression(expression) => expression::value_and_derivative(expression, x),
     }
 }
 
@@ -85,24 +92,12 @@ fn exponential_unit(x: f64, scale: f64, alpha: f64) -> (f64, f64) {
     if x > 0.0 { (scale * x, scale) } else { (scale * alpha * expm1(x), scale * alpha * exp(x)) }
 }
 
-pub(crate) fn softplus(x: f64) -> f64 {
-    x.max(0.0) + log1p(exp(-x.abs()))
-}
-
-pub(crate) fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + exp(-x))
-}
-
 /// Returns true if φ(−x) = −φ(x). The mean of φ is then exactly zero, not a rounding error.
 pub(crate) fn is_odd(activation: Activation) -> bool {
-    matches!(activation, Activation::Identity | Activation::Tanh | Activation::Erf)
-}
-
-/// Degrees by which moments scale: E φ(s x)² → s^(2 value) E φ(x)² and E φ'(s x)² → s^(2 derivative) E φ'(x)².
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Degrees {
-    pub(crate) value: f64,
-    pub(crate) derivative: f64,
+    match activation {
+        Activation::Expression(expression) => shape(expression).is_odd,
+        _ => matches!(activation, Activation::Identity | Activation::Tanh | Activation::Erf),
+    }
 }
 
 /// Returns the degrees of an activation that is homogeneous at every scale; `None` for others.
@@ -126,12 +121,16 @@ pub(crate) fn homogeneous(activation: Activation) -> Option<Degrees> {
         | Activation::Tanh
         | Activation::Erf
         | Activation::Sigmoid
-        | Activation::Softplus => None,
+        | Activation::Softplus
+        | Activation::Expression(_) => None,
     }
 }
 
 /// Returns the degrees of an activation in the limit of small scales, s → 0.
 pub(crate) fn small_degrees(activation: Activation) -> Degrees {
+    if let Activation::Expression(expression) = activation {
+        return shape(expression).small;
+    }
     let constant = value_and_derivative(activation, 0.0).0.abs() > 0.0;
     Degrees { value: if constant { 0.0 } else { 1.0 }, derivative: 0.0 }
 }
@@ -144,7 +143,16 @@ pub(crate) fn large_degrees(activation: Activation) -> Degrees {
             Degrees { value: 0.0, derivative: -0.5 }
         }
         Activation::Relu2 | Activation::Xielu => Degrees { value: 2.0, derivative: 1.0 },
+        Activation::Expression(expression) => shape(expression).large,
         _ => Degrees { value: 1.0, derivative: 0.0 },
+    }
+}
+
+/// Returns the largest standard deviation of arguments at which averages resolve φ.
+pub(crate) fn widest(activation: Activation) -> f64 {
+    match activation {
+        Activation::Expression(expression) => shape(expression).widest,
+        _ => f64::INFINITY,
     }
 }
 

@@ -19,9 +19,11 @@
 //! Source: Daniely et al. 2016; closed forms: Cho & Saul 2009.
 
 pub(crate) mod closed;
+pub(crate) mod expression;
 pub(crate) mod function;
 pub(crate) mod nodes;
 mod series;
+pub(crate) mod shape;
 mod table;
 
 use std::sync::Arc;
@@ -78,6 +80,12 @@ impl Dual {
             power(derivative) * at.derivative_second,
             power(derivative + 1.0) * at.slope_second,
         ]
+    }
+
+    /// Returns E φ² and E φ'² for an argument with this variance.
+    pub(crate) fn second_moments(&self, variance: f64) -> [f64; 2] {
+        let [_, values, derivatives, _] = self.moments(variance);
+        [values, derivatives]
     }
 
     /// Returns the expectation of `of`, a function of x at two tokens, at all points. `variances` are the variances of

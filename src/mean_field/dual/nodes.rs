@@ -29,7 +29,8 @@ use std::f64::consts::{FRAC_PI_2, PI, SQRT_2};
 use sigprop_stack::Activation;
 
 use super::function::QUICK_GELU_SLOPE;
-use crate::quadrature::{coarse_nodes, gaussian_nodes, trapezoidal_nodes};
+use super::shape::shape;
+use crate::quadrature::{coarse_nodes, gaussian_nodes, nodes_between, trapezoidal_nodes};
 
 /// The precision of an expectation.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,8 @@ enum Beside {
 
 fn beside(activation: Activation) -> Beside {
     match activation {
-        Activation::Relu
+        Activation::Expression(_)
+        | Activation::Relu
         | Activation::LeakyRelu { .. }
         | Activation::Relu2
         | Activation::Relu6
@@ -86,6 +88,7 @@ fn beside(activation: Activation) -> Beside {
 
 /// Nodes for E f(z), z ~ N(0, 1), where f is a product of up to four values and derivatives of φ at shift + `scale`·z.
 pub(crate) struct Nodes {
+    activation: Activation,
     scale: f64,
     precision: Precision,
     /// Nodes of the trapezoidal rule, valid for every shift; `None` if panels are used.
@@ -109,16 +112,24 @@ impl Nodes {
         };
         let step = step.min(longest);
         let is_short = limit <= 0.5 * of_panels as f64 * step;
-        Self { scale, precision, trapezoid: is_short.then(|| trapezoidal_nodes(step, limit)) }
+        Self { activation, scale, precision, trapezoid: is_short.then(|| trapezoidal_nodes(step, limit)) }
     }
 
     /// Returns the nodes z and their weights, density included.
     pub(crate) fn around(&self, shift: f64) -> Cow<'_, [(f64, f64)]> {
+        if let Activation::Expression(expression) = self.activation {
+            return self.over(&shape(expression).breaks, shift).into();
+        }
         match (&self.trapezoid, self.precision) {
             (Some(nodes), _) => nodes.into(),
             (None, Precision::Series) => gaussian_nodes(shift, self.scale).into(),
             (None, Precision::Coarse) => coarse_nodes(shift, self.scale).into(),
         }
+    }
+
+    /// Returns the nodes and their weights for a function with panels between these breaks of its argument.
+    pub(super) fn over(&self, breaks: &[f64], shift: f64) -> Vec<(f64, f64)> {
+        nodes_between(breaks, matches!(self.precision, Precision::Coarse), shift, self.scale)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use sigprop_stack::Activation;
 
-use super::function::{Degrees, is_odd, large_degrees, small_degrees, value_and_derivative};
+use super::function::{Degrees, is_odd, large_degrees, small_degrees, value_and_derivative, widest};
 use super::nodes::{Nodes, Precision};
 
 /// The number of coefficients α_n, n from 0.
@@ -42,6 +42,8 @@ pub(super) struct AtScale<'t> {
     /// E (zφ')².
     pub(super) slope_second: f64,
     rows: [&'t Row; 4],
+    /// ln σ² of the first row.
+    start: f64,
     /// Weights of the rows, for coefficients.
     weights: [f64; 4],
     /// Derivatives of the weights with respect to ln σ.
@@ -69,6 +71,7 @@ impl Table {
             slope_second: column(3) * slope,
             slopes: slopes.map(|slope| slope * root * (2.0 / STEP)),
             rows,
+            start: (cell - 1.0) * STEP,
             weights: weights.map(|weight| weight * root),
         }
     }
@@ -76,7 +79,9 @@ impl Table {
     /// Returns ln σ², limited to the range of the table, and the factors on the tabulated φ, φ², φ'² and (zφ')²: 1
     /// inside the range, powers of σ outside.
     fn inside(&self, variance: f64) -> (f64, [f64; 4]) {
-        let [first, last] = ENDS;
+        let [first, _] = ENDS;
+        // A formula may have panels for fewer scales than the table has rows.
+        let last = ENDS[1].min(2.0 * widest(self.activation).ln());
         let small = small_degrees(self.activation);
         let powers = |Degrees { value, derivative }, slope: f64| [0.5 * value, value, derivative, slope];
         if variance <= f64::MIN_POSITIVE {
@@ -112,6 +117,22 @@ impl AtScale<'_> {
     /// Returns dα_n/d ln σ.
     pub(super) fn slope(&self, n: usize) -> f64 {
         self.rows.iter().zip(self.slopes).map(|(row, slope)| slope * row[MOMENTS + n]).sum()
+    }
+
+    /// Returns the sum of α_n² over the orders beyond the last coefficient, and that of n α_n², without the terms of a
+    /// ramp: `ramps` are its squares at σ = 1, and `half` is the sum of all of them, with or without n.
+    pub(super) fn remainder(&self, ramps: impl Fn(usize) -> f64, half: f64) -> (f64, f64) {
+        let root: f64 = self.weights.iter().sum();
+        let of_row = |place: usize| {
+            let (row, variance) = (self.rows[place], (self.start + place as f64 * STEP).exp());
+            let rest = |n: usize| row[MOMENTS + n].powi(2) - variance * ramps(n);
+            let all = [row[1] - variance * half, variance * (row[2] - half)];
+            [all[0] - (0..TERMS).map(rest).sum::<f64>(), all[1] - (0..TERMS).map(|n| n as f64 * rest(n)).sum::<f64>()]
+        };
+        self.weights.iter().enumerate().fold((0.0, 0.0), |(squares, slopes), (place, weight)| {
+            let [square, slope] = of_row(place);
+            (squares + root * weight * square, slopes + root * weight * slope)
+        })
     }
 
     /// Returns the number of coefficients up to the last one that is not negligible.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Expression;
+
 /// An elementwise function φ, applied to every entry.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,10 +49,12 @@ pub enum Activation {
     Selu,
     /// φ(x) = 0.8 x² + x/2 for x > 0, else 0.8 (e^x − 1 − x) + x/2: xIELU at initialisation.
     Xielu,
+    /// φ is a formula in x, such as `x*sigmoid(1.3*x)`.
+    Expression(Expression),
 }
 
 impl Activation {
-    /// Every activation, LeakyReLU with a slope of 0.1.
+    /// Every activation but formulas, LeakyReLU with a slope of 0.1.
     pub const ALL: [Self; 19] = [
         Self::Identity,
         Self::PlusOne,

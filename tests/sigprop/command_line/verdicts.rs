@@ -7,7 +7,7 @@ use safetensors::tensor::Dtype;
 use serde_json::Value;
 
 use super::inspect::{GPT2, drawn, inspected, rewritten};
-use super::{folder, json, path, run, stdout, written};
+use super::{folder, json, path, run, stderr, stdout, written};
 
 /// A network with the vocabulary and width of the reported checkpoint.
 const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344, "num_hidden_layers": 4,
@@ -118,6 +118,41 @@ fn rows_of_other_sizes_are_no_copies() {
         assert_eq!(rows.iter().any(|text| text.contains(named)), !named.is_empty(), "{rows:?}");
         assert!(report["judgement"]["headline"].as_str().is_none_or(|text| !text.contains("depend on each other")));
     }
+}
+
+/// ReLU³: a fixed point of the variance map at 1/√15 = 0.2582 that repels. ReLU has none, and formulas with infinite
+/// averages are refused.
+#[test]
+fn a_variance_that_no_layer_keeps_is_a_finding() {
+    let mlp = |activation: &str| {
+        run(&[
+            "predict",
+            "mlp",
+            "--layers",
+            "12",
+            "--width",
+            "64",
+            "--seq-len",
+            "4",
+            "--scheme",
+            "kaiming",
+            "--json",
+            "--activation",
+            activation,
+        ])
+    };
+    let report: Value = serde_json::from_str(stdout(&mlp("relu(x)^3"))).expect("JSON");
+    let found = findings(&report["verdict"], "repels");
+    assert!(found.len() == 1 && found[0].1.contains("0.2582") && found[0].1.contains("χ = 1.8"), "{found:?}");
+    let report: Value = serde_json::from_str(stdout(&mlp("relu"))).expect("JSON");
+    assert!(findings(&report["verdict"], "repels").is_empty());
+    for (formula, reason) in
+        [("exp(x^2)", "infinite"), ("1/x", "x = 0"), ("x/abs(x)", "number at x = 0"), ("x^9", "x^6")]
+    {
+        let output = mlp(formula);
+        assert!(!output.status.success() && stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+    assert!(stderr(&mlp("x*sigmod(x)")).contains("column 3 of `x*sigmod(x)`"));
 }
 
 /// A token table of std 0.0002 with positions of 0.02: tokens are 0.01 % of the variance, and outputs are equal for any

@@ -13,6 +13,29 @@ fn every_activation_at_two_scales() {
     }
 }
 
+/// Formulas with kinks, oscillations and a constant, applied to exactly Gaussian tokens of two scales.
+#[test]
+fn formulas_at_two_scales() {
+    for text in ["sin(30*x)", "x*sigmoid(1.3*x)", "x*tanh(softplus(x))", "min(abs(x - 1), 2)", "exp(-x^2) + x/2"] {
+        let formula = Activation::Expression(text.parse().expect("a formula"));
+        for variance in [0.3, 2.0] {
+            assert_twin(&gaussian_stack(64, variance, 6, vec![activation("activation", formula)]), 1500);
+        }
+    }
+}
+
+/// Three layers of a formula between linear maps: gradients and weights, too.
+#[test]
+fn formulas_between_linear_maps() {
+    for text in ["x*sigmoid(1.3*x)", "x*tanh(softplus(x))"] {
+        let layer = |name: &str| {
+            let formula = Activation::Expression(text.parse().expect("a formula"));
+            [linear(name, 96, 96, 1.5), activation(&format!("{name}_activation"), formula)]
+        };
+        assert_twin(&gaussian_stack(96, 1.0, 6, ["a", "b", "c"].map(layer).concat()), 400);
+    }
+}
+
 /// A feed-forward network: the gradient depends on the norms and directions of the forward pass.
 #[test]
 fn activation_between_linear_maps() {

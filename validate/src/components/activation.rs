@@ -8,10 +8,13 @@
 //! Derivatives at kinks are those from the left. Not-a-number passes through every function, so
 //! that an overflow before it is not hidden.
 
+mod expression;
+
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 use sigprop_stack::Activation;
 
+use self::expression::evaluate;
 use crate::{array::Array, scalar::Scalar};
 
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
@@ -57,6 +60,7 @@ pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Ar
             let (alpha, beta) = (c(XIELU.0), c(XIELU.1));
             input.map(|x| alpha * if x > zero { x * x } else { x.exp_m1() - x } + beta * x)
         }
+        Activation::Expression(expression) => input.map(|x| c(evaluate(expression, x.to_f64()).value)),
     }
 }
 
@@ -122,6 +126,7 @@ pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, grad
             let (alpha, beta) = (c(XIELU.0), c(XIELU.1));
             gradient.zip(input, |g, x| (alpha * if x > zero { two * x } else { x.exp_m1() } + beta) * g)
         }
+        Activation::Expression(expression) => gradient.zip(input, |g, x| c(evaluate(expression, x.to_f64()).slope) * g),
     }
 }
 

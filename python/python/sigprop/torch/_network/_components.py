@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._expression import expression
 from ._node import Node, Part, Place, Run, Shape, in_heads, variant
 
 
@@ -120,11 +122,11 @@ class Activation(Node):
 
     def __init__(self, part: str | Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
-        kind, self._arguments = variant(part)
-        self._function = ACTIVATIONS[kind]
+        kind, content = variant(part)
+        self._function = expression(content) if kind == "expression" else partial(ACTIVATIONS[kind], **content)
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
-        return self._function(x, **self._arguments)
+        return self._function(x)
 
 
 class Dropout(Node):

@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from ._capture import Captured
 from ._components import Component, Prepend, Refusal
 from ._constants import MOVEMENT, Constants, evaluate, operands, operation, pieces
+from ._expression import expression
 from ._functions import activation, affine
 from ._joins import JOINS, join
 from ._layout import Given, Layout, Signal, entries_of
@@ -24,7 +25,7 @@ LOCAL = (
     | frozenset(
         """mul add sub rsub div neg pow rsqrt sqrt exp exp2 log log2 tanh sigmoid relu relu_ gelu silu softplus mish
         hardtanh hardswish hardsigmoid elu leaky_relu selu celu erf abs clamp clamp_min clamp_max where square sin cos
-        masked_fill masked_fill_ reciprocal maximum minimum relu6 add_ mul_ div_ silu_ sub_ tanh_ sigmoid_ log1p expm1
+        masked_fill masked_fill_ reciprocal maximum minimum relu6 atan add_ mul_ div_ silu_ sub_ tanh_ sigmoid_ log1p expm1
         logsigmoid log_sigmoid addcmul addcdiv threshold lerp gelu_ leaky_relu_ elu_ multiply divide true_divide
         subtract negative sign nan_to_num hardtanh_ clamp_ rrelu glu polar view_as_complex conj""".split()
     )
@@ -146,7 +147,7 @@ class Islands:
         main = max(computing, key=lambda node: self.captured.path(node).count(".") + bool(self.captured.path(node)))
         constants = dict.fromkeys(each for node in nodes for each in operands(node) if self.constants.is_constant(each))
         step = Step(self.layout, self.layout.narrow(signal), run, nodes, list(constants), self.constants, self.where(main))
-        for rule in (affine, activation, norm, rotary):
+        for rule in (affine, activation, norm, rotary, expression):
             found = rule(step)
             if found is not None:
                 return found
