@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
-pub use parts::{Experts, GlobalHeads, InitTable, Latent, Multipliers, Stem, TensorInit};
+pub use parts::{Disentangled, Experts, GlobalHeads, InitTable, Latent, Multipliers, Stem, TensorInit};
 pub use recurrence::RecurrentMixer;
 pub use resolved::Resolved;
 pub use words::{
@@ -111,7 +111,7 @@ pub struct Architecture {
     /// Number of tokens that a query attends to, itself included, one number per block: the last tokens under a causal
     /// mask, half of them on each side otherwise. 0: all tokens. Empty: all tokens in every block.
     pub windows: Vec<usize>,
-    /// Factor on the scores q·k; by default 1/√`d_head`.
+    /// Factor on the scores q·k; by default 1/√`d_head`, or 1/√((1 + s)·`d_head`) with s kinds of `disentangled` scores.
     pub attention_scale: Option<f64>,
     /// True if the scores of block i are divided by i + 1.
     pub attention_scale_by_layer: bool,
@@ -162,6 +162,8 @@ pub struct Architecture {
     pub relative_max_distance: usize,
     /// One table of relative positions, the one of block 0, for all blocks.
     pub relative_shared: bool,
+    /// Scores of contents with embeddings of relative positions (DeBERTa).
+    pub disentangled: Option<Disentangled>,
     // Embeddings.
     /// Factor on the token embedding.
     pub embedding_scale: f64,
@@ -307,6 +309,7 @@ impl Default for Architecture {
             relative_buckets: 32,
             relative_max_distance: 128,
             relative_shared: true,
+            disentangled: None,
             embedding_scale: 1.0,
             embedding_width: None,
             embedding_projection: EmbeddingProjection::Token,

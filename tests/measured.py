@@ -123,8 +123,8 @@ def sample(config, seed):
     return row, lengths
 
 
-def measure(folder, names=()):
-    """Measures all models, or those of these names, whose rows it replaces."""
+def measure(folder, names=(), seeds=SEEDS):
+    """Measures all models, or those of these names, whose rows it replaces, over this many networks."""
     tables = {}
     for table in ("cases", "truth"):
         file = folder / f"{table}.csv"
@@ -133,18 +133,18 @@ def measure(folder, names=()):
         if names and file.stem not in names:
             continue
         config = config_of(file)
-        rows, lengths = zip(*(sample(config, 1000 + seed) for seed in range(SEEDS)))
+        rows, lengths = zip(*(sample(config, 1000 + seed) for seed in range(seeds)))
         kind = inputs(config)[1]
         for table in tables:
             tables[table] = [row for row in tables[table] if row["case_id"] != file.stem]
         vocabulary = getattr(config.get_text_config(), "vocab_size", "")
         decoder = lengths[0][1] if len(lengths[0]) > 1 else ""
         tables["cases"].append(dict(zip(CASES, [file.stem, config.model_type, lengths[0][0], decoder, BATCH, vocabulary,
-                                                SEEDS, kind])))
+                                                seeds, kind])))
         for layer, site, stat in sorted(rows[0]):
             values = [row[layer, site, stat] for row in rows]
-            error = statistics.stdev(values) / SEEDS ** 0.5
-            tables["truth"].append(dict(zip(TRUTH, [file.stem, config.model_type, "eval", kind, SEEDS, layer, site,
+            error = statistics.stdev(values) / seeds ** 0.5
+            tables["truth"].append(dict(zip(TRUTH, [file.stem, config.model_type, "eval", kind, seeds, layer, site,
                                                     stat, f"{statistics.mean(values):.7g}", f"{error:.4g}"])))
         print(f"measured {file.stem}", flush=True)
     for table, columns in (("cases", CASES), ("truth", TRUTH)):

@@ -2,7 +2,7 @@
 
     cargo build --release
     python tests/real_models.py [target/release/sigprop] [--stds FILE.md] [family …]
-    python tests/real_models.py --families [family …]
+    python tests/real_models.py --families [family …] [--seeds N]
 
 Needs torch and transformers; no weights are downloaded. Of every family, a small model: (1) what the library draws is
 inspected: every tensor must be known and as the scheme `hf` says; (2) an exported checkpoint must
@@ -27,7 +27,7 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from library import with_head
-from measured import config_of, measure
+from measured import SEEDS, config_of, measure
 
 MEASURED = pathlib.Path(__file__).parents[1] / "data/huggingface/families"
 
@@ -218,13 +218,14 @@ if __name__ == "__main__":
     parser.add_argument("families", nargs="*", metavar="family")
     parser.add_argument("--stds", type=pathlib.Path, metavar="FILE.md")
     parser.add_argument("--families", dest="measured", nargs="*", metavar="family")
+    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N")
     arguments = parser.parse_intermixed_args()
     SIGPROP = arguments.sigprop
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
     if arguments.measured is not None:
-        measure(MEASURED, arguments.measured)
+        measure(MEASURED, arguments.measured, arguments.seeds)
         sys.exit()
     fine, rows = [], []
     every = [*FAMILIES, *sorted(file.stem for file in (MEASURED / "configs").glob("*.json"))]

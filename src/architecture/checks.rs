@@ -301,6 +301,7 @@ impl Architecture {
             }
             frequencies.iter().try_for_each(|&frequency| number(field, frequency, FINITE, "finite"))?;
         }
+        self.check_disentangled()?;
         if !matches!(self.positions, Positions::Relative | Positions::LearnedRelative) {
             return Ok(());
         }
@@ -310,6 +311,28 @@ impl Architecture {
         if self.relative_max_distance <= self.relative_buckets {
             let expected = format!("more than relative_buckets = {}", self.relative_buckets);
             return Err(value("relative_max_distance", expected, self.relative_max_distance.to_string(), ""));
+        }
+        Ok(())
+    }
+
+    fn check_disentangled(&self) -> Result<(), ArchitectureError> {
+        let Some(positions) = self.disentangled else { return Ok(()) };
+        if !(2..=MAX_SIZE).contains(&positions.span) {
+            return Err(value("disentangled.span", "at least 2", positions.span.to_string(), ""));
+        }
+        if let Some(most) = positions.max_distance.filter(|&most| most < positions.span / 2 + 2) {
+            let expected = format!("at least disentangled.span / 2 + 2 = {}", positions.span / 2 + 2);
+            return Err(value("disentangled.max_distance", expected, most.to_string(), ""));
+        }
+        if positions.scores() == 0 {
+            return Err(value("disentangled", "keys or queries true", "neither".to_owned(), ""));
+        }
+        if self.attention_softcap.is_some() {
+            return Err(value("attention_softcap", "absent with disentangled", "a cap".to_owned(), ""));
+        }
+        if !matches!(self.positions, Positions::None | Positions::Learned | Positions::Sinusoidal) {
+            let got = self.positions.name().to_owned();
+            return Err(value("positions", "none, learned or sinusoidal with disentangled", got, ""));
         }
         Ok(())
     }

@@ -102,6 +102,7 @@ fn attention(side: &Architecture) -> Vec<Rule> {
         "attention_scale_by_layer",
         "attention_softcap",
         "attention_sinks",
+        "disentangled",
         "attention_dropout",
         "qk_norm",
         "attention_gate",

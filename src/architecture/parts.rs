@@ -32,6 +32,41 @@ pub struct GlobalHeads {
     pub shared_values: bool,
 }
 
+/// Scores of contents with embeddings of relative positions (DeBERTa), in attention to all tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disentangled {
+    /// Number of rows of the table of embeddings on each side of a query.
+    pub span: usize,
+    /// Distance from which on all keys share the last row; rows beyond `span` / 2 then hold several distances each. By
+    /// default every row holds one distance.
+    #[serde(default)]
+    pub max_distance: Option<usize>,
+    /// True if embeddings have a norm, of the kind of the blocks.
+    #[serde(default)]
+    pub norm: bool,
+    /// True if queries have scores with positions.
+    #[serde(default = "yes")]
+    pub keys: bool,
+    /// True if keys have scores with positions.
+    #[serde(default = "yes")]
+    pub queries: bool,
+    /// True if positions have the maps of contents to queries and keys, false if they have maps of their own.
+    #[serde(default = "yes")]
+    pub shared_maps: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Disentangled {
+    /// The number of scores with positions, 1 or 2.
+    pub(crate) fn scores(self) -> usize {
+        usize::from(self.keys) + usize::from(self.queries)
+    }
+}
+
 /// Factors on parts of a block (Falcon-H1); each is 1 by default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

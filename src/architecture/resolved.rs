@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
-    Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, GlobalHeads, Head,
-    InitTable, Kind, Latent, Mixer, Multipliers, NormChoice, NormPlacement, Parallel, Positions, QkNorm,
-    RecurrentMixer, Stem,
+    Activation, Architecture, ArchitectureError, Disentangled, DropPathSchedule, EmbeddingProjection, Experts,
+    GlobalHeads, Head, InitTable, Kind, Latent, Mixer, Multipliers, NormChoice, NormPlacement, Parallel, Positions,
+    QkNorm, RecurrentMixer, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -54,6 +54,7 @@ pub struct Resolved {
     pub relative_buckets: usize,
     pub relative_max_distance: usize,
     pub relative_shared: bool,
+    pub disentangled: Option<Disentangled>,
     pub segments: bool,
     pub token_types: usize,
     pub embedding_norm: bool,
@@ -239,6 +240,7 @@ impl Architecture {
             relative_buckets: self.relative_buckets,
             relative_max_distance: self.relative_max_distance,
             relative_shared: self.relative_shared,
+            disentangled: self.disentangled,
             segments: self.segments,
             token_types: self.token_types,
             embedding_norm: self.embedding_norm,
@@ -259,7 +261,10 @@ impl Architecture {
             drop_path_schedule: self.drop_path_schedule,
             causal: self.causal,
             windows: self.windows.clone(),
-            attention_scale: self.attention_scale.unwrap_or_else(|| (d_head as f64).powf(-0.5)),
+            attention_scale: self.attention_scale.unwrap_or_else(|| {
+                let kinds = 1 + self.disentangled.map_or(0, Disentangled::scores);
+                ((kinds * d_head) as f64).powf(-0.5)
+            }),
             attention_scale_by_layer: self.attention_scale_by_layer,
             attention_softcap: self.attention_softcap,
             attention_sinks: self.attention_sinks.clone(),

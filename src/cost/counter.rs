@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
-    Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, PositionBias, Recurrence, Site,
-    Source, Stack, Stream, Tensor, forward,
+    Attention, Component, Disentangled, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, PositionBias,
+    Recurrence, Site, Source, Stack, Stream, Tensor, forward,
 };
 
 /// Bytes of an entry that is kept for the backward pass.
@@ -131,6 +131,9 @@ impl<'s> Counter<'s> {
         if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
             self.tensor(at, table, *buckets, attention.n_heads);
         }
+        if let Some(PositionBias::Disentangled(positions)) = &attention.bias {
+            self.positions(at, attention, positions, parts);
+        }
         if let Some(sink) = &attention.sink {
             self.tensor(at, sink, attention.n_heads, 1);
         }
@@ -142,6 +145,24 @@ impl<'s> Counter<'s> {
         count.bytes += bytes * weights;
         count.flops += 2.0 * weights * (attention.d_head + attention.d_value) as f64;
         Array::new(queries, attention.n_heads * attention.d_value)
+    }
+
+    /// Counts the table of relative positions, its maps, and the products of contents with the rows of the table.
+    fn positions(&mut self, at: &Site, attention: &Attention, positions: &'s Disentangled, parts: &[Array]) {
+        let (rows, width) = (2 * positions.span, positions.width());
+        self.tensor(at, &positions.table, rows, width);
+        let biases = u64::from(positions.norm.is_some_and(|norm| norm.kind.has_biases()) && self.norm_biases);
+        if positions.norm.is_some() && self.note(at, Cow::Owned(positions.gain()), width as u64) {
+            self.add(at, width as u64 * (1 + biases));
+        }
+        for map in positions.maps() {
+            self.tensor(at, &map.weight, map.fan_out, width);
+            map.bias.iter().for_each(|bias| self.tensor(at, bias, map.fan_out, 1));
+            self.count(at).flops += 2.0 * (rows * width * map.fan_out) as f64;
+        }
+        let tokens = parts.first().map_or(0, |queries| queries.seq_len);
+        let products = (positions.maps().count() * attention.n_heads * attention.d_head * tokens * rows) as f64;
+        self.count(at).flops += 2.0 * products;
     }
 
     /// A position updates and reads the states of all heads. Only the outputs of the chains are kept, because states can

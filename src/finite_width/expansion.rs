@@ -2,7 +2,7 @@
 
 use sigprop_stack::Attention;
 
-use super::attention::{AtPath, Attending, Leading};
+use super::attention::{AtPath, Attending, Leading, ScoreMoments};
 use super::backward::Conditional;
 use super::component::{Answer, Context};
 use super::fan::FanContext;
@@ -244,7 +244,7 @@ impl Expansion {
         &mut self,
         (slot, x): (usize, &Stream),
         (keys, is_apart): ((&Matrix, f64), bool),
-        (attention, scores): (&Attention, [f64; 3]),
+        (attention, scores): (&Attention, ScoreMoments),
         leading: Leading,
         width: f64,
     ) -> (Stream, ExpandedAttention) {

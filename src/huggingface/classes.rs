@@ -219,14 +219,18 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             Task::NextSentence => widths.dense() + widths.map(2),
         },
-        "electra" | "distilbert" | "roformer" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
-            Task::Language if matches!(family, "electra" | "distilbert" | "roformer") => widths.transform(),
-            Task::Base | Task::Language | Task::NextSentence | Task::Distilled => 0,
-            Task::Choice if family == "roformer" => widths.map(1),
-            Task::Sequence => widths.dense() + widths.labels(),
-            Task::Tokens => widths.labels(),
-            Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
-        },
+        "electra" | "distilbert" | "roformer" | "deberta-v2" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => {
+            match task {
+                Task::Language if matches!(family, "electra" | "distilbert" | "roformer" | "deberta-v2") => {
+                    widths.transform()
+                }
+                Task::Base | Task::Language | Task::NextSentence | Task::Distilled => 0,
+                Task::Choice if family == "roformer" => widths.map(1),
+                Task::Sequence => widths.dense() + widths.labels(),
+                Task::Tokens => widths.labels(),
+                Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
+            }
+        }
         // A map and a norm without biases.
         "modernbert" => match task {
             Task::Base => 0,

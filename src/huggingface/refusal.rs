@@ -39,7 +39,8 @@ const STRUCTURES: &[Structure] = &[
         ],
     },
     Structure {
-        reason: "disentangled attention, which has scores of contents with relative positions, is not computed",
+        reason: "the packed map of queries, keys and values of the first DeBERTa, in which keys have no bias, and disentangled \
+                 attention to spans are not computed; DeBERTa-v2 and -v3 are",
         model_types: &["deberta", "sew-d"],
     },
     Structure {
@@ -140,7 +141,7 @@ const WITHOUT: &[(&str, &str)] = &[
 ];
 
 /// Beginnings of model types that start like a shorter entry above but have another structure.
-const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
+const OTHERS: [&str; 3] = ["minimax_m", "sam3", "deberta-v2"];
 
 /// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {

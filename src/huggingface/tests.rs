@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::architecture::{Activation, GlobalHeads, Head, Positions};
+use crate::architecture::{Activation, Disentangled, GlobalHeads, Head, Positions};
 
 fn imported(text: &str) -> Imported {
     import(text, &Options::default()).unwrap()
@@ -495,7 +495,7 @@ fn halves_of_t5gemma_have_their_own_keys() {
 #[test]
 fn structures_that_are_not_computed_are_named() {
     let expected = [
-        ("deberta-v2", "disentangled"),
+        ("deberta", "disentangled"),
         ("recurrent_gemma", "state-space"),
         ("bitnet", "ternary"),
         ("longformer", "global tokens"),
@@ -573,4 +573,27 @@ fn values_are_listed_once() {
     let rotation = imported(r#"{"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layers": [1, 1, 0, 1]}"#);
     let field = rotation.fields.iter().find(|field| field.name == "blocks without rotation").unwrap();
     assert_eq!((field.value.as_str(), field.origin.as_str()), ("1", "no_rope_layers"));
+}
+
+/// DeBERTa-v3: positions have the maps of contents, and 256 rows on each side reach as far as 512 tokens.
+#[test]
+fn deberta_reads_its_relative_positions() {
+    let config = |rest: &str| {
+        format!(r#"{{"model_type": "deberta-v2", "relative_attention": true, "position_biased_input": false, {rest}}}"#)
+    };
+    let read = |rest: &str| imported(&config(rest)).architecture;
+    let third = read(
+        r#""position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": true, "pos_att_type": "p2c|c2p""#,
+    );
+    let expected =
+        Disentangled { span: 256, max_distance: Some(512), norm: true, keys: true, queries: true, shared_maps: true };
+    assert_eq!((third.disentangled, third.positions), (Some(expected), Positions::None));
+    approx::assert_relative_eq!(third.attention_scale.unwrap(), (3.0 * 64f64).powf(-0.5));
+    let alone = read(r#""pos_att_type": ["c2p"], "max_relative_positions": 100"#).disentangled;
+    let expected =
+        Disentangled { span: 100, max_distance: None, norm: false, queries: false, shared_maps: false, ..expected };
+    assert_eq!(alone, Some(expected));
+    let error =
+        import(&config(r#""conv_kernel_size": 3"#), &Options::default()).expect_err("a convolution").to_string();
+    assert!(error.contains("conv_kernel_size") && error.contains("not computed"), "{error}");
 }

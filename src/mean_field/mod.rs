@@ -20,6 +20,7 @@ pub(crate) mod batch_norm;
 pub(crate) mod component;
 mod concat;
 pub(crate) mod convolution;
+mod disentangled;
 mod dropout;
 pub(crate) mod dual;
 pub(crate) mod embedding;

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use sigprop_stack::{
-    Attention, BlockName, Branch, Component, Fan, GradientSeed, Head, Interpreter, Mixture, Node, Op, PositionBias,
-    Recurrence, Site, Source, Stack, Stream, Tensor, WeightRow, run,
+    Attention, BlockName, Branch, Component, Disentangled, Fan, GradientSeed, Head, Interpreter, Mixture, Node, Norm,
+    Op, PositionBias, Recurrence, Site, Source, Stack, Stream, Tensor, WeightRow, run,
 };
 
 use crate::mean_field::dual::function::value_and_derivative;
@@ -144,10 +144,45 @@ impl<'o> Pass<'o> {
         if let (Some(PositionBias::Relative { table, .. }), true) = (&attention.bias, value) {
             self.reach_tensor(table);
         }
+        if let (Some(PositionBias::Disentangled(positions)), true) = (&attention.bias, value) {
+            self.reach_positions(positions, [query, key]);
+        }
         if let (Some(sink), true) = (&attention.sink, value) {
             self.reach_tensor(sink);
         }
-        vec![key && value, query && value, true]
+        let [of_keys, of_queries] = match &attention.bias {
+            Some(PositionBias::Disentangled(positions)) => self.position_images(positions),
+            Some(PositionBias::Alibi { .. } | PositionBias::Relative { .. }) | None => [false; 2],
+        };
+        vec![(key || of_keys) && value, (query || of_queries) && value, true]
+    }
+
+    /// Returns true if the keys, and if the queries, of relative positions differ from zero.
+    fn position_images(&self, positions: &Disentangled) -> [bool; 2] {
+        let table = self.passes_table(positions);
+        [&positions.key, &positions.query].map(|map| table && map.as_ref().is_some_and(|map| self.passes(&map.weight)))
+    }
+
+    /// Returns true if the embeddings of relative positions behind their norm differ from zero.
+    fn passes_table(&self, positions: &Disentangled) -> bool {
+        let is_open = |norm: Norm| self.is_open(&positions.gain(), norm.gain);
+        self.passes(&positions.table) && positions.norm.is_none_or(is_open)
+    }
+
+    /// Notes the parameters of relative positions. `contents` is true for queries, and for keys, of contents that differ
+    /// from zero.
+    fn reach_positions(&mut self, positions: &Disentangled, contents: [bool; 2]) {
+        let table = self.passes_table(positions);
+        let mut is_read = false;
+        for (map, has_contents) in [&positions.key, &positions.query].into_iter().zip(contents) {
+            if let (Some(map), true) = (map, has_contents) {
+                is_read |= self.reach_map(table, &map.weight, map.bias.as_ref());
+            }
+        }
+        if is_read {
+            self.reach_tensor(&positions.table);
+            positions.norm.iter().for_each(|norm| self.reach(&positions.gain(), norm.gain));
+        }
     }
 
     fn skip(at: &Site) -> String {

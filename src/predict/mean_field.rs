@@ -237,6 +237,11 @@ impl MeanFieldPass {
         }
         let parts: [Arc<Signal>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let views = self.views(attention, [&parts[0], &parts[1]]);
+        let is_everywhere =
+            attention.memory.is_none() && views.iter().all(|(_, view)| matches!(view, View::Everywhere));
+        if matches!(attention.bias, Some(PositionBias::Disentangled(_))) && !is_everywhere {
+            return Err(not_followed(at, "scores with relative positions where some keys are not seen"));
+        }
         let attended = Attended::new(attention, &views, parts);
         let [ln_score, attended_keys, in_view] = attended.sharpness();
         self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
@@ -256,7 +261,7 @@ impl MeanFieldPass {
     fn views(&self, attention: &Attention, parts: [&Signal; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
-            Some(PositionBias::Relative { .. }) | None => vec![(1.0, 0.0)],
+            Some(PositionBias::Relative { .. } | PositionBias::Disentangled(_)) | None => vec![(1.0, 0.0)],
         };
         let sinks = attention.sink.as_ref().map_or_else(|| vec![(1.0, 0.0)], |sink| sinks::few(sink.init.variance()));
         let mask = attention.mask;
@@ -613,6 +618,8 @@ impl Interpreter<'_> for MeanFieldPass {
                     let ln_second_moment = attended.ln_sink_gradient(attention, &gradient);
                     self.write_weights(at, [(Parameter::Tensor(sink), ln_second_moment)]);
                 }
+                let positions = attended.position_weights(attention, &gradient);
+                self.write_weights(at, positions.iter().map(|(tensor, ln)| (Parameter::Tensor(tensor), *ln)));
                 attended.split(attention, &gradient)
             }
             (Fan::Recurrence(recurrence), Kept::Recurrence(recurred)) => {

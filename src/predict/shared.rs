@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
-    Attention, Component, Fan, GradientSeed, Interpreter, Linear, Node, Norm, NormKind, Op, Product, Scale, Site,
-    Stack, Stream, run,
+    Attention, Component, Fan, GradientSeed, Interpreter, Linear, Node, Norm, NormKind, Op, PositionBias, Product,
+    Scale, Site, Stack, Stream, run,
 };
 
 use super::mean_field::{self, MeanFieldPass};
@@ -64,8 +64,9 @@ fn has_rule(node: &Node) -> bool {
         Op::Apply(Component::Linear(linear)) => linear.standardised.is_none(),
         Op::Apply(Component::Norm(norm)) => norm.steps().is_none() && BatchNorm::of(norm).is_none(),
         Op::Sum(sum) => sum.branches.iter().all(|branch| branch.drop_rate == 0.0),
+        Op::Attention(attention) => !matches!(attention.bias, Some(PositionBias::Disentangled(_))),
         Op::Mixture(_) | Op::Concat(_) | Op::Recurrence(_) => false,
-        Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Attention(_) => true,
+        Op::Apply(_) | Op::Chain(_) | Op::Product(_) => true,
     };
     itself && node.op.bodies().flatten().all(has_rule)
 }

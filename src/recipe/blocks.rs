@@ -289,16 +289,20 @@ impl Block<'_> {
 
     /// A linear map whose tensors are named after the block and `path`.
     fn map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Component {
+        Component::Linear(self.linear_map(path, role, fans, bias))
+    }
+
+    fn linear_map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Linear {
         let cross = path.starts_with(CROSS_ATTENTION);
         let slot = Slot { architecture: self.blocks.architecture, role, block: self.owner, fans, cross };
         let Projection { weight, bias: bias_init, standardised } = (self.projections)(&slot);
-        Component::Linear(Linear {
+        Linear {
             fan_in: fans.fan_in,
             fan_out: fans.fan_out,
             weight: self.tensor(path, ".weight", weight),
             bias: bias.then(|| self.tensor(path, ".bias", bias_init)),
             standardised,
-        })
+        }
     }
 
     fn tensor(&self, path: &str, what: &str, init: Init) -> Tensor {

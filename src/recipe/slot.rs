@@ -14,6 +14,8 @@ pub(crate) enum Table {
     TokenType,
     ClassToken,
     RelativeBias,
+    /// Embeddings of relative positions that contents have scores with.
+    RelativeEmbedding,
 }
 
 /// The role of a linear map in a block.

@@ -22,6 +22,8 @@ impl Summed {
         match table {
             Table::Token => normal(std / architecture.embedding_scale.abs()),
             Table::Position | Table::Segment | Table::TokenType | Table::ClassToken => normal(std),
+            // Embeddings of relative positions are summed with nothing.
+            Table::RelativeEmbedding => normal(self.0),
             // A relative bias is added to scores. Like these, it is of order one at most.
             Table::RelativeBias => normal((architecture.d_model as f64).powf(-0.5)),
         }

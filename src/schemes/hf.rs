@@ -41,7 +41,7 @@ impl Recipe for Hf {
             Table::Position => init.position,
             Table::Segment | Table::TokenType => init.segment,
             Table::ClassToken => init.class_token,
-            Table::RelativeBias => init.relative,
+            Table::RelativeBias | Table::RelativeEmbedding => init.relative,
         }
     }
 

@@ -46,9 +46,12 @@ impl Recipe for TFixup {
         let base = (architecture.d_model as f64).powf(-0.5);
         match table {
             Table::Token => normal(ninth(architecture) * base),
-            Table::Position | Table::Segment | Table::TokenType | Table::ClassToken | Table::RelativeBias => {
-                normal(base)
-            }
+            Table::Position
+            | Table::Segment
+            | Table::TokenType
+            | Table::ClassToken
+            | Table::RelativeBias
+            | Table::RelativeEmbedding => normal(base),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The check that a stack must pass before any traversal: widths fit and numbers are in range.
 
 mod convolution;
+mod disentangled;
 mod recurrence;
 
 use std::borrow::Cow;
@@ -10,7 +11,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup,
+    LearningRates, Linear, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup,
     ScaleParameter, Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
@@ -147,15 +148,37 @@ impl<'s> Widths<'s> {
         Ok(())
     }
 
-    fn norm(&mut self, at: &Site, norm: &Norm, x: Shape) -> Result<(), StackError> {
-        let site = at.path();
+    fn linear(&mut self, site: &str, linear: &'s Linear) -> Result<(), StackError> {
+        size(site, "fan_out", linear.fan_out)?;
+        if let Some(length) = linear.standardised {
+            range(site, "standardised", length, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+            if linear.fan_in < 2 {
+                let got = format!("fan_in {}", linear.fan_in);
+                return Err(value(site, "standardised", "rows of at least two entries", got));
+            }
+            if linear.weight.init.variance() <= 0.0 {
+                return Err(value(site, "standardised", "of a weight that is initialised", "zeros".to_owned()));
+            }
+            distribution(site, linear.weight.init)?;
+        }
+        self.matrix(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
+        linear.bias.as_ref().map_or(Ok(()), |bias| self.tensor(site, bias, [linear.fan_out, 1]))
+    }
+
+    /// Checks the numbers of a norm.
+    fn norm_values(site: &str, norm: &Norm) -> Result<(), StackError> {
         not_negative(site, "eps", norm.eps)?;
         if let Some((_, alpha)) = norm.kind.pointwise() {
             range(site, "alpha", alpha, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
             range(site, "eps", norm.eps, 0.0..=0.0, "0 where nothing is divided by")?;
         }
         finite(site, "gain", norm.gain)?;
-        distribution(site, norm.bias)?;
+        distribution(site, norm.bias)
+    }
+
+    fn norm(&mut self, at: &Site, norm: &Norm, x: Shape) -> Result<(), StackError> {
+        let site = at.path();
+        Self::norm_values(site, norm)?;
         divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
         if matches!(norm.kind, NormKind::BatchNorm { .. }) {
             self.batch_norm(at, norm, x.seq_len)?;
@@ -310,22 +333,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
         let y = match component {
             Component::Linear(linear) => {
                 same_width(at, linear.fan_in, x.width)?;
-                size(site, "fan_out", linear.fan_out)?;
-                if let Some(length) = linear.standardised {
-                    range(site, "standardised", length, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
-                    if linear.fan_in < 2 {
-                        let got = format!("fan_in {}", linear.fan_in);
-                        return Err(value(site, "standardised", "rows of at least two entries", got));
-                    }
-                    if linear.weight.init.variance() <= 0.0 {
-                        return Err(value(site, "standardised", "of a weight that is initialised", "zeros".to_owned()));
-                    }
-                    distribution(site, linear.weight.init)?;
-                }
-                self.matrix(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
-                if let Some(bias) = &linear.bias {
-                    self.tensor(site, bias, [linear.fan_out, 1])?;
-                }
+                self.linear(site, linear)?;
                 Shape { width: linear.fan_out, ..x }
             }
             Component::Norm(norm) => {
@@ -508,6 +516,7 @@ impl<'s> Widths<'s> {
                 }
                 self.tensor(site, table, [*buckets, attention.n_heads])?;
             }
+            Some(PositionBias::Disentangled(positions)) => self.disentangled(site, attention, positions)?,
         }
         if let Some(sink) = &attention.sink {
             self.tensor(site, sink, [attention.n_heads, 1])?;
@@ -666,7 +675,7 @@ fn value(site: &str, field: &'static str, expected: &'static str, got: String) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dropout, Gaussian, Linear, Mask};
+    use crate::{Dropout, Gaussian, Mask};
 
     fn stack(body: Vec<Node>) -> Stack {
         let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });

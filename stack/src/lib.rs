@@ -21,10 +21,10 @@ mod traverse;
 
 pub use check::{check, parameters};
 pub use components::{
-    Activation, Attention, Binary, Branch, Component, Concat, ConcatPart, Convolution, Decay, Dropout, Embedding,
-    EmbeddingTerm, Expression, ExpressionError, Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Multiplied, Norm,
-    NormKind, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, ScaleParameter, Source, Step,
-    StepBias, Stepped, Sum, Unary, Weighting, Write,
+    Activation, Attention, Binary, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled, Dropout,
+    Embedding, EmbeddingTerm, Expression, ExpressionError, Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Multiplied,
+    Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, ScaleParameter, Source,
+    Step, StepBias, Stepped, Sum, Unary, Weighting, Write,
 };
 pub use error::StackError;
 pub use head::Head;

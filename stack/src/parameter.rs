@@ -90,9 +90,7 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
                 for body in [&mut attention.query, &mut attention.key, &mut attention.value] {
                     walk(body);
                 }
-                if let Some(PositionBias::Relative { table, .. }) = &mut attention.bias {
-                    change(Named::Tensor(table));
-                }
+                in_bias(&mut attention.bias, change);
                 attention.sink.iter_mut().for_each(|sink| change(Named::Tensor(sink)));
                 change(Named::Attention(attention));
             }
@@ -101,6 +99,24 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
                 walk(&mut mixture.expert);
                 change(Named::Tensor(&mut mixture.router));
             }
+        }
+    }
+}
+
+fn in_bias(bias: &mut Option<PositionBias>, change: &mut dyn FnMut(Named)) {
+    match bias {
+        None | Some(PositionBias::Alibi { .. }) => {}
+        Some(PositionBias::Relative { table, .. }) => change(Named::Tensor(table)),
+        Some(PositionBias::Disentangled(positions)) => {
+            change(Named::Tensor(&mut positions.table));
+            for map in positions.key.iter_mut().chain(&mut positions.query) {
+                [Some(&mut map.weight), map.bias.as_mut()]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|of| change(Named::Tensor(of)));
+            }
+            let gain = positions.gain();
+            positions.norm.iter_mut().for_each(|norm| change(Named::Norm(gain.clone(), norm)));
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicBool;
 
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Dropout, Embedding,
+    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled, Dropout, Embedding,
     EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Multiplied, Node, Norm,
     NormKind, Op, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, Site, Source, Stack,
     StepBias, Stepped, Stream, Sum, Tensor, Unary, Weighting, Write, check, run,
@@ -348,6 +348,20 @@ fn attention_that_is_not_plain() {
         max_distance: 8,
         bidirectional,
     };
+    let positions = |keys: bool, queries: bool| {
+        let map =
+            |name, fan_out| Linear { fan_in: 5, fan_out, weight: tensor(name, 0.5), bias: None, standardised: None };
+        let norm = Norm { gain: 0.8, ..Norm::plain(NormKind::LayerNorm, 0.1) };
+        PositionBias::Disentangled(Box::new(Disentangled {
+            table: tensor("positions", 0.7),
+            span: 4,
+            max_distance: Some(6),
+            norm: Some(norm),
+            dropout_rate: 0.2,
+            key: keys.then(|| map("position_key", 6)),
+            query: queries.then(|| map("position_query", 12)),
+        }))
+    };
     for (what, attention) in [
         ("causal", Attention { mask: Mask::CAUSAL, ..plain(3) }),
         ("window", Attention { mask: Mask { before: Some(1), after: Some(1) }, ..plain(3) }),
@@ -355,6 +369,12 @@ fn attention_that_is_not_plain() {
         ("alibi", Attention { bias: Some(PositionBias::Alibi { slopes: vec![1.0, 0.5, 0.25, 0.0] }), ..plain(3) }),
         ("relative", Attention { bias: Some(relative(true)), softcap: Some(1.5), ..plain(3) }),
         ("relative, causal", Attention { bias: Some(relative(false)), mask: Mask::CAUSAL, ..plain(3) }),
+        ("positions", Attention { bias: Some(positions(true, true)), ..plain(3) }),
+        (
+            "positions of queries alone",
+            Attention { bias: Some(positions(false, true)), mask: Mask::CAUSAL, ..plain(3) },
+        ),
+        ("positions of keys alone", Attention { bias: Some(positions(true, false)), dropout_rate: 0.3, ..plain(3) }),
         ("sink", Attention { sink: Some(tensor("sink", 0.7)), ..plain(3) }),
         ("sink, causal", Attention { sink: Some(tensor("sink", 0.7)), mask: Mask::CAUSAL, ..plain(3) }),
         ("values of width 5", plain(5)),

@@ -12,8 +12,8 @@ use std::{
 };
 
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Interpreter, Linear, Multiplied, PositionBias, Site,
-    Source, Stack, Stream, Tensor, forward,
+    Component, Disentangled, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Interpreter, Linear, Multiplied,
+    PositionBias, Site, Source, Stack, Stream, Tensor, forward,
 };
 
 use recomputation::{Block, Node, Recomputation};
@@ -219,6 +219,20 @@ impl Planner<'_> {
         });
     }
 
+    /// Plans the tensors of relative positions.
+    fn positions(&mut self, at: &Site, positions: &Disentangled) {
+        let (rows, width) = (2 * positions.span, positions.width());
+        self.tensor(at, &positions.table, [rows, width]);
+        if positions.norm.is_some() {
+            self.tensor(at, &Tensor { name: positions.gain(), init: Init::Zero }, [width, 1]);
+        }
+        for map in positions.maps() {
+            self.tensor(at, &map.weight, [map.fan_out, map.fan_in]);
+            map.bias.iter().for_each(|bias| self.tensor(at, bias, [map.fan_out, 1]));
+            self.need(3.0 * self.array(Form { seq_len: rows, width: map.fan_in.max(map.fan_out), id: 0 }));
+        }
+    }
+
     /// Starts a node of a stream.
     fn enter(&mut self, input: Form) {
         let node = || Node { input: self.array(input), ..Node::default() };
@@ -413,6 +427,9 @@ impl Interpreter<'_> for Planner<'_> {
                 }
                 if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
                     self.tensor(at, table, [*buckets, attention.n_heads]);
+                }
+                if let Some(PositionBias::Disentangled(positions)) = &attention.bias {
+                    self.positions(at, positions);
                 }
                 if let Some(sink) = &attention.sink {
                     self.tensor(at, sink, [attention.n_heads, 1]);

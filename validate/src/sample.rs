@@ -519,6 +519,9 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
                     self.weights.add(&table.name, at.expert(), backward.bias.into_iter().map(TensorGradient::Dense));
                 }
+                for (name, gradients) in backward.positions {
+                    self.weights.add(&name, at.expert(), gradients.into_iter().map(TensorGradient::Dense));
+                }
                 if let Some(sink) = &attention.sink {
                     self.weights.add(&sink.name, at.expert(), backward.sink.into_iter().map(TensorGradient::Dense));
                 }

@@ -39,7 +39,7 @@ impl Parts {
                 parts.biases.extend(map.bias);
             }
         }
-        let is_embedded = |table: &Table| *table != Table::RelativeBias;
+        let is_embedded = |table: &Table| !matches!(table, Table::RelativeBias | Table::RelativeEmbedding);
         parts.tables.extend(tables.into_iter().filter(|(_, table)| is_embedded(table)).map(|(name, _)| name));
         parts
     }

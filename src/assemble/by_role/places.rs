@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sigprop_stack::{Component, EmbeddingTerm, Init, MapRole, Node, Op, PositionBias, Source, Stack, Sum, Tensor};
+use sigprop_stack::{
+    Component, Disentangled, EmbeddingTerm, Init, MapRole, Node, Op, PositionBias, Source, Stack, Sum, Tensor,
+};
 
 use crate::recipe::{BlockNorm, Fans, Projection, Table};
 
@@ -101,6 +103,9 @@ impl Places {
                     if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
                         self.tables.push((table.name.clone(), Table::RelativeBias));
                     }
+                    if let Some(PositionBias::Disentangled(positions)) = &attention.bias {
+                        self.in_positions(positions, around, roles);
+                    }
                 }
                 Op::Mixture(mixture) => {
                     let fans = Fans::new(around.width, mixture.n_experts);
@@ -111,6 +116,16 @@ impl Places {
                 Op::Chain(_) | Op::Product(_) | Op::Concat(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body, &format!("{site}."), within, roles));
+        }
+    }
+
+    fn in_positions(&mut self, positions: &Disentangled, around: Around, roles: &BTreeMap<String, MapRole>) {
+        self.tables.push((positions.table.name.clone(), Table::RelativeEmbedding));
+        // A map of contents that positions share has its place already.
+        for map in positions.maps() {
+            if self.maps.iter().all(|known| known.weight != map.weight.name) {
+                self.add(roles, &map.weight, map.bias.as_ref(), Fans::new(map.fan_in, map.fan_out), around);
+            }
         }
     }
 

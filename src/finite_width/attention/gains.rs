@@ -62,6 +62,19 @@ pub(crate) struct Path {
     pub(crate) pair_pair: f64,
 }
 
+impl Path {
+    /// Returns the factors at this share of the way to `other`.
+    pub(super) fn towards(&self, other: &Self, share: f64) -> Self {
+        let between = |from: f64, to: f64| if share < 1.0 { from + share * (to - from) } else { to };
+        Self {
+            own_own: between(self.own_own, other.own_own),
+            pair_own: between(self.pair_own, other.pair_own),
+            own_pair: between(self.own_pair, other.own_pair),
+            pair_pair: between(self.pair_pair, other.pair_pair),
+        }
+    }
+}
+
 /// The second moments of the output of an attention, and the factors on gradients along queries, keys and values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Corrected {

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use sigprop_stack::Attention;
+use sigprop_stack::{Attention, PositionBias};
 
 use super::point::{Between, Point, chain, multiplies};
 use crate::finite_width::variables::{ExpansionPoint, PairMoments};
@@ -99,7 +99,8 @@ impl GridPoint {
 /// if a map of queries, keys or values is not supported.
 pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Point> {
     let bodies = [&attention.query, &attention.key, &attention.value];
-    if attention.memory.is_none() && bodies.iter().all(|body| multiplies(body)) {
+    let has_positions = matches!(attention.bias, Some(PositionBias::Disentangled(_)));
+    if !has_positions && attention.memory.is_none() && bodies.iter().all(|body| multiplies(body)) {
         return interpolated(attention, x.queries, keys);
     }
     Point::exact(attention, x, keys)

@@ -55,6 +55,19 @@ pub(crate) struct AtPath {
     pub(crate) ln_gain: f64,
 }
 
+/// Moments of the scores of contents with contents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScoreMoments {
+    /// The variance of a score.
+    pub(crate) variance: f64,
+    /// The number of keys.
+    pub(crate) keys: f64,
+    /// The share of products of keys that remains after rotations.
+    pub(crate) turned: f64,
+    /// The shares of these scores in the gradients at queries and at keys; 1 without scores with positions.
+    pub(crate) contents: [f64; 2],
+}
+
 /// An attention at finite width.
 #[derive(Clone, Debug)]
 pub(crate) struct Attending {
@@ -106,12 +119,12 @@ impl Leading {
     }
 }
 
-/// Returns the parameters of an attention. `score` is the variance of scores, `turned` the share of products of keys
-/// that remains after rotations, `x` the covariance of the variables of the input, and `r` the correlation of two
+/// Returns the parameters of an attention. `x` the covariance of the variables of the input, and `r` the correlation of two
 /// tokens of the input.
-fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r: f64) -> Inputs {
+fn inputs(attention: &Attention, scores: ScoreMoments, x: &Matrix, r: f64) -> Inputs {
     /// The largest γ; beyond it an expansion does not hold.
     const LARGEST: f64 = 0.3;
+    let ScoreMoments { variance: score, keys, turned, .. } = scores;
     let d = 1.0 - r;
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
@@ -137,11 +150,10 @@ fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r:
 }
 
 impl Attending {
-    /// Computes the terms of finite width. `scores` are the score variance, the number of keys and the share of
-    /// products of keys that remains after rotations; `x` is the covariance of the variables of the input; `r` and
+    /// Computes the terms of finite width; `x` is the covariance of the variables of the input; `r` and
     /// `correlation` are the correlations of two tokens at the input and at the output.
     pub(crate) fn new(
-        (attention, scores): (&Attention, [f64; 3]),
+        (attention, scores): (&Attention, ScoreMoments),
         mut paths: [Factors; 3],
         width: f64,
         (stream, x): (usize, &Matrix),
@@ -153,10 +165,12 @@ impl Attending {
         let [own, gathered] = [false, true].map(|gathered| inputs.corrected_by(&averages, gathered));
         for (index, path) in paths.iter_mut().enumerate() {
             let by = if index == 0 { &own } else { &gathered };
-            path.correct(&bare.paths[index], &by.paths[index]);
+            // Scores with positions have no correction.
+            let share = scores.contents.get(index).copied().unwrap_or(1.0);
+            path.correct(&bare.paths[index], &bare.paths[index].towards(&by.paths[index], share));
         }
         // Dropout masks increase squares of weights, not their products.
-        let unmasked = paths[0].unit / (1.0 + inputs.dropped);
+        let unmasked = scores.contents[0] * paths[0].unit / (1.0 + inputs.dropped);
         paths[0].of_products = own.of_products.map(|of| unmasked * of);
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];

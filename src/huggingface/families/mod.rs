@@ -1,6 +1,7 @@
 //! Families of models, and the functions that read their configs.
 
 mod bert;
+mod deberta;
 mod deepseek;
 mod encoder_decoder;
 mod gemma;
@@ -137,6 +138,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["roberta-prelayernorm"], read: bert::bert, names: |_| names::ROBERTA_PRE },
     Family { model_types: &["xlm-roberta-xl"], read: bert::bert, names: |_| names::XLM_ROBERTA_XL },
     Family { model_types: &["mpnet"], read: bert::mpnet, names: |_| names::MPNET },
+    Family { model_types: &["deberta-v2"], read: deberta::deberta, names: |_| names::DEBERTA_V2 },
     Family { model_types: &["nomic_bert"], read: bert::nomic, names: |_| names::NOMIC_BERT },
     Family { model_types: &["gte"], read: bert::gte, names: |_| names::GTE },
     Family { model_types: &["eurobert"], read: bert::eurobert, names: |_| names::LLAMA },

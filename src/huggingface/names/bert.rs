@@ -94,6 +94,25 @@ pub(in crate::huggingface) const MPNET: Modules = &[
     ],
 ];
 
+pub(in crate::huggingface) const DEBERTA_V2: Modules = &[
+    TABLES,
+    EMBEDDINGS_NORM,
+    &[
+        table("encoder.rel_embeddings", "relative_embedding"),
+        norm("encoder.LayerNorm", &["relative_embedding.norm"]),
+        rows("encoder.layer.*.attention.self.query_proj", &["blocks.*.attention.heads.query"]),
+        rows("encoder.layer.*.attention.self.key_proj", &["blocks.*.attention.heads.key"]),
+        rows("encoder.layer.*.attention.self.value_proj", &["blocks.*.attention.heads.value"]),
+        rows("encoder.layer.*.attention.self.pos_key_proj", &["blocks.*.attention.heads.position_key"]),
+        rows("encoder.layer.*.attention.self.pos_query_proj", &["blocks.*.attention.heads.position_query"]),
+        rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
+        norm("encoder.layer.*.attention.output.LayerNorm", &["blocks.*.attention_norm"]),
+        rows("encoder.layer.*.intermediate.dense", &["blocks.*.ffn.in"]),
+        rows("encoder.layer.*.output.dense", &["blocks.*.ffn.out"]),
+        norm("encoder.layer.*.output.LayerNorm", &["blocks.*.ffn_norm"]),
+    ],
+];
+
 pub(in crate::huggingface) const NOMIC_BERT: Modules = &[
     TABLES,
     &[

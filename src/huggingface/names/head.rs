@@ -43,6 +43,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "ernie" => ("ernie.", BERT, "cls.predictions.decoder"),
         "roformer" => ("roformer.", BERT, "cls.predictions.decoder"),
         "bert-generation" => ("bert.", GENERATION, "lm_head.decoder"),
+        "deberta-v2" => ("deberta.", BERT, "cls.predictions.decoder"),
         "mpnet" => ("mpnet.", ROBERTA, "lm_head.decoder"),
         "nomic_bert" => ("nomic_bert.", NOMIC_BERT, "cls.predictions.decoder"),
         "gte" => ("gte.", GTE, "lm_head.decoder"),

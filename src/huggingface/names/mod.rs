@@ -34,7 +34,8 @@ mod torch;
 mod vision;
 
 pub(super) use bert::{
-    ALBERT, BERT, DISTILBERT, ESM, GTE, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
+    ALBERT, BERT, DEBERTA_V2, DISTILBERT, ESM, GTE, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE,
+    XLM_ROBERTA_XL,
 };
 pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, T5GEMMA, WHISPER, marian};

@@ -132,6 +132,11 @@ impl Everywhere {
         (mean, seen, Self { key, value, square })
     }
 
+    /// tr of the keys and tr' of the values: their variances about their averages.
+    pub(super) fn traces(&self) -> [f64; 2] {
+        [&self.key, &self.value].map(|of| of.trace)
+    }
+
     /// Returns Wᵀ Γ W, the gradient at values through flat weights, plus the contribution of dropout masks. `gamma` is
     /// Γ. `masked` has Γ_aa of every query, times p/(1 − p) for dropout of rate p and times the factor of sharp rows on
     /// Σ_b A_ab².

@@ -9,6 +9,7 @@ use super::row::QueryRow;
 use super::scores::Scores;
 use super::seen::{Mean, Seen, Turned};
 use super::view::{Back, View};
+use crate::mean_field::disentangled::{Images, RelativeScores};
 use crate::mean_field::few::Few;
 use crate::mean_field::kernel::{Kernel, correlation};
 use crate::mean_field::signal::Signal;
@@ -19,6 +20,8 @@ pub(super) struct Head {
     pub(super) share: f64,
     pub(super) seen: Seen,
     back: Back,
+    /// The scores with relative positions, if there are some.
+    pub(super) relative: Option<RelativeScores>,
     /// E z_a z_c of the outputs of these heads.
     pub(super) output: Kernel,
     /// The softmax row of every query.
@@ -32,20 +35,29 @@ impl Head {
     pub(super) fn new(
         attention: &Attention,
         (share, view): (f64, &View),
-        scores: &Scores,
+        (scores, images): (&Scores, Option<&Images>),
         parts: &[Arc<Signal>; 3],
     ) -> Self {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
-        let (mean, seen, back) = view.see(query, key, value);
+        let (mean, mut seen, back) = view.see(query, key, value);
+        let relative = relative((attention, images), [query, key, value], &mut seen, &back);
+        let trace = |node: usize| match &relative {
+            Some(RelativeScores { scores, .. }) if query.own[node] > 0.0 => scores.own[node] / query.own[node],
+            Some(_) | None => seen.trace[node],
+        };
         let own = query.own.iter().enumerate();
-        let rows: Vec<QueryRow> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
+        let rows: Vec<QueryRow> = own.map(|(node, &own)| seen.row(node, own * scores.variance, trace(node))).collect();
         let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = query.positions.at_ends(point, &rows);
-            let correlation = correlation(query.positions.ends(point, &query.own), product);
+            let (own, product) = match &relative {
+                Some(RelativeScores { scores, .. }) => (&scores.own, scores.pairs[point]),
+                None => (&query.own, product),
+            };
+            let correlation = correlation(query.positions.ends(point, own), product);
             seen.keys.with(point, [a, c], correlation * view.rotation(point))
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        let head = Self { share, seen, back, output: mean.flat.clone(), rows, factors: [values, gradients] };
+        let head = Self { share, seen, back, relative, output: mean.flat.clone(), rows, factors: [values, gradients] };
         let output = output(attention, query, scores.variance, (&head, &mean));
         Self { output, ..head }
     }
@@ -82,7 +94,8 @@ impl Head {
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
         let flat = mean.flat.clone();
-        let head = Self { share: uses[0].share, seen, back, output: flat, rows, factors: [values, gradients] };
+        let head =
+            Self { share: uses[0].share, seen, back, relative: None, output: flat, rows, factors: [values, gradients] };
         let output = output(attention, query, scores.variance, (&head, &mean));
         Self { output, ..head }
     }
@@ -100,10 +113,13 @@ impl Head {
     pub(super) fn overlaps(&self, query: &Kernel, variance: f64) -> (Few<f64>, Few<f64>) {
         let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
-            let [trace, _] = query.positions.ends(point, &self.seen.trace);
+            let product = match &self.relative {
+                Some(relative) => relative.scores.pairs[point],
+                None => product * query.positions.ends(point, &self.seen.trace)[0],
+            };
             let flat = self.seen.shared[point % self.seen.shared.len()];
             let [a, c] = query.positions.at_ends(point, &self.rows).map(|row| row.own.sink);
-            product * factor * trace * (variance * flat * a.spread) + flat * (a.mean * c.mean)
+            product * factor * (variance * flat * a.spread) + flat * (a.mean * c.mean)
         });
         (own, pairs.collect())
     }
@@ -132,16 +148,10 @@ impl Head {
     /// `Attended::split` multiplies all three by the share of the heads and by n_heads/n_kv_heads, the second also by
     /// v, and the third by scale² d_value E cap'².
     pub(super) fn back(&self, attention: &Attention, query: &Kernel, gamma: &Kernel) -> ([Kernel; 2], Turned) {
-        let Self { back, rows, factors, .. } = self;
-        // This is the elementwise product Γ∘Q; `sharp` adds the factors σ and τ of sharp rows.
+        let Self { back, rows, .. } = self;
+        // This is the elementwise product Γ∘Q.
         let both = gamma.times(query);
-        let sharp = |factors: &Few<f64>, own: &dyn Fn(&QueryRow) -> f64| {
-            let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();
-            let pairs = both.pairs.iter().zip(factors).map(|(&both, &factor)| both * factor).collect();
-            both.with(both.ln_unit, own, pairs)
-        };
-        let of_values = sharp(&factors[0], &|row| row.squares());
-        let of_keys = sharp(&factors[1], &|row| row.passed());
+        let [of_values, of_keys] = self.sharp(&both);
         let masked = masked(attention);
         let gathered: Few<f64> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
         let passed: Few<f64> = of_keys.own.iter().map(|&own| own * masked).collect();
@@ -149,7 +159,7 @@ impl Head {
         let gamma = &self.with_mean_rows(gamma);
         let [by_values, by_keys] = [0, 1].map(|index| groups.as_ref().map(|groups| &groups[index]));
         let query_total = self.seen.spread.before.as_ref().map(|before| of_keys.contracted(before));
-        match back {
+        let ([flat, linear], keys) = match back {
             Back::Everywhere(back) => (
                 [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
                 back.at_keys(&of_keys, &passed, by_keys),
@@ -158,7 +168,28 @@ impl Head {
                 [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
                 back.at_keys(&of_keys, &passed, by_keys, query_total),
             ),
-        }
+        };
+        let Some(relative) = &self.relative else { return ([flat, linear], keys) };
+        let [squares, passed] = self.sharp(gamma);
+        let linear = linear.plus(&relative.at_values([&of_values, &squares]));
+        ([flat, linear], keys.plus(&relative.at_keys(&passed)))
+    }
+
+    /// Returns a kernel of queries times the factors σ, then times τ, of sharp rows.
+    fn sharp(&self, kernel: &Kernel) -> [Kernel; 2] {
+        let sharp = |factors: &Few<f64>, own: &dyn Fn(&QueryRow) -> f64| {
+            let own = kernel.own.iter().zip(&self.rows).map(|(&kernel, row)| kernel * own(row)).collect();
+            let pairs = kernel.pairs.iter().zip(factors).map(|(&kernel, &factor)| kernel * factor).collect();
+            kernel.with(kernel.ln_unit, own, pairs)
+        };
+        [sharp(&self.factors[0], &|row| row.squares()), sharp(&self.factors[1], &|row| row.passed())]
+    }
+
+    /// Returns ln of the second moments of the gradients at the keys and the queries of relative positions, summed over
+    /// all rows of their table, per scale² d_value and head. `gamma` is Γ.
+    pub(super) fn ln_at_positions(&self, query: &Kernel, gamma: &Kernel) -> [f64; 2] {
+        let [[_, both], [_, gamma]] = [self.sharp(&gamma.times(query)), self.sharp(gamma)];
+        self.relative.as_ref().map_or([f64::NEG_INFINITY; 2], |relative| relative.ln_at_positions([&both, &gamma]))
     }
 
     /// Returns the corrections for repeated ids of the gradients at values and at keys. The last argument has the
@@ -212,6 +243,23 @@ impl Head {
     }
 }
 
+/// Returns the scores with relative positions, if there are some, and adds their part of the keys to `seen`.
+fn relative(
+    (attention, images): (&Attention, Option<&Images>),
+    parts: [&Kernel; 3],
+    seen: &mut Seen,
+    back: &Back,
+) -> Option<RelativeScores> {
+    let Back::Everywhere(back) = back else { return None };
+    let square = seen.square.iter().sum::<f64>() / seen.square.len() as f64;
+    let relative = RelativeScores::new(images?, parts, (back.traces(), square * masked(attention)));
+    let [own, pair] = relative.spread();
+    seen.spread.behind.own.iter_mut().for_each(|spread| *spread += own);
+    seen.spread.behind.pairs.iter_mut().for_each(|spread| *spread += pair);
+    seen.trace.iter_mut().for_each(|trace| *trace += relative.key_trace());
+    Some(relative)
+}
+
 /// Returns the kernel E z_a z_c of the output of heads with the same view.
 fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&Head, &Mean)) -> Kernel {
     let Head { seen, rows, factors, .. } = head;
@@ -219,15 +267,19 @@ fn output(attention: &Attention, query: &Kernel, variance: f64, (head, mean): (&
     let Mean { flat, shift: [shift, transposed] } = mean;
     let spread = seen.spread.before();
     let flat = head.with_mean_rows(flat);
+    // The part of scores of positions with keys, per v.
+    let [of_positions, of_position_pairs] = head.relative.as_ref().map_or([0.0; 2], RelativeScores::outputs);
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
         let sharp = own * (row.squares() * spread.own[node] + row.shift() * shift.own[node] * 2.0) * variance;
+        let sharp = sharp + of_positions * row.squares() * variance;
         flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
     let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
         let mean_rows = a * of_a.shift() * shift.pairs[point] + c * of_c.shift() * transposed.pairs[point];
-        flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
+        let sharp = (product * spread.pairs[point] + of_position_pairs) * factor;
+        flat.pairs[point] + (sharp + mean_rows) * variance
     });
     query.with(flat.ln_unit, own.collect(), pairs.collect())
 }

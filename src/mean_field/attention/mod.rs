@@ -80,7 +80,7 @@ mod view;
 
 use std::sync::Arc;
 
-use sigprop_stack::Attention;
+use sigprop_stack::{Attention, Disentangled, PositionBias, Tensor};
 
 use self::head::Head;
 pub(crate) use self::operators::{Operators, Sums};
@@ -89,6 +89,7 @@ pub(crate) use self::rotated::{Rotated, RotatedSums};
 pub(crate) use self::scores::{Scores, rotation};
 use self::seen::Turned;
 pub(crate) use self::view::View;
+use super::disentangled::Images;
 use super::few::Few;
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
@@ -101,6 +102,16 @@ pub(crate) struct Attended {
     scores: Scores,
     heads: Vec<Head>,
     output: Arc<Signal>,
+    /// The images of relative positions that contents have scores with, if there are some.
+    images: Option<Images>,
+}
+
+/// Returns the relative positions that contents have scores with, if there are some.
+fn disentangled(attention: &Attention) -> Option<&Disentangled> {
+    match &attention.bias {
+        Some(PositionBias::Disentangled(positions)) => Some(positions),
+        Some(PositionBias::Alibi { .. } | PositionBias::Relative { .. }) | None => None,
+    }
 }
 
 /// Returns the sum of these gradients, each times its factor.
@@ -120,12 +131,14 @@ impl Attended {
     pub(crate) fn new(attention: &Attention, views: &[(f64, View)], parts: [Arc<Signal>; 3]) -> Self {
         let [query, key, _] = &parts;
         let scores = Scores::new(attention, query, key);
-        let of_view = |(share, view): &(f64, View)| Head::new(attention, (*share, view), &scores, &parts);
+        let images = disentangled(attention).map(Images::new);
+        let of_view =
+            |(share, view): &(f64, View)| Head::new(attention, (*share, view), (&scores, images.as_ref()), &parts);
         let heads: Vec<Head> = views.iter().map(of_view).collect();
         let kernel = Kernel::sum(heads.iter().map(|head| (head.share, &head.output)));
         let width = (attention.n_heads * attention.d_value) as f64;
         let output = Arc::new(Signal::centred(width, kernel));
-        Self { parts, scores, heads, output }
+        Self { parts, scores, heads, output, images }
     }
 
     /// Returns the attention whose output has the kernel E z_a z'_c of the outputs of two uses of the same maps. The
@@ -152,7 +165,7 @@ impl Attended {
         let kernel = Kernel::sum(heads.iter().map(|head| (head.share, &head.output)));
         let output = Arc::new(Signal::centred(uses[0].output.width, kernel));
         let parts = parts.map(|kernel| Arc::new(Signal::centred(uses[0].output.width, kernel)));
-        Self { parts, scores, heads, output }
+        Self { parts, scores, heads, output, images: None }
     }
 
     /// The outputs of the heads.
@@ -169,7 +182,10 @@ impl Attended {
         let mean = |of: &dyn Fn(usize) -> f64| positions.sum(of) / positions.length;
         let keys = &key.kernel.positions;
         let key_square = keys.sum(|node| key.kernel.own[node]) / keys.length;
-        let score = self.scores.variance * mean(&|node| query.kernel.own[node]) * key_square;
+        let square = mean(&|node| query.kernel.own[node]);
+        let of_positions = |head: &Head| head.relative.as_ref().map_or(0.0, |relative| relative.square(square));
+        let of_positions: f64 = self.heads.iter().map(|head| head.share * of_positions(head)).sum();
+        let score = self.scores.variance * (square * key_square + of_positions);
         let of_heads = |of: &dyn Fn(&Head, usize) -> f64| -> f64 {
             self.heads.iter().map(|head| head.share * mean(&|node| of(head, node))).sum()
         };
@@ -201,6 +217,14 @@ impl Attended {
         self.heads.iter().map(|head| head.share * head.rotation_in_view()).sum()
     }
 
+    /// The shares of contents in the gradients at queries and at keys; 1 without scores with positions.
+    pub(crate) fn content_shares(&self) -> [f64; 2] {
+        let query = &self.parts[0].kernel;
+        let square = query.positions.sum(|node| query.own[node]) / query.positions.length;
+        // Heads with scores with positions have one view.
+        self.heads[0].relative.as_ref().map_or([1.0; 2], |relative| relative.content_shares(square))
+    }
+
     /// The attention weights as a signal, with one row of entries per query.
     pub(crate) fn weights(&self) -> Signal {
         let query = &self.parts[0].kernel;
@@ -223,6 +247,20 @@ impl Attended {
     pub(crate) fn ln_sink_gradient(&self, attention: &Attention, gradient: &Gradient) -> f64 {
         let of_head = |head: &Head| head.share.ln() + head.ln_of_sink(&gradient.kernel);
         ln_sum(self.heads.iter().map(of_head)) + (attention.d_value as f64).ln()
+    }
+
+    /// Returns ln E dW² of every tensor of relative positions, from the gradient at the output.
+    pub(crate) fn position_weights(&self, attention: &Attention, gradient: &Gradient) -> Vec<(Tensor, f64)> {
+        let Some(images) = &self.images else { return Vec::new() };
+        let [query, ..] = &self.parts;
+        let of_heads =
+            |head: &Head| head.ln_at_positions(&query.kernel, &gradient.kernel).map(|ln| ln + head.share.ln());
+        let of_heads: Vec<[f64; 2]> = self.heads.iter().map(of_heads).collect();
+        let group = (attention.n_heads / attention.n_kv_heads) as f64;
+        let steps = attention.scale * attention.scale * attention.d_value as f64;
+        let ln_totals = [(0, group), (1, 1.0)]
+            .map(|(side, heads)| ln_sum(of_heads.iter().map(|of_head| of_head[side])) + (steps * heads).ln());
+        images.weights(ln_totals)
     }
 
     /// Returns the gradient at the attention weights, from the gradient at the output.
@@ -254,8 +292,9 @@ impl Attended {
         }
         let [at_queries, at_keys] = [at_queries, at_keys].map(|parts| summed(&parts));
         let at_values = Gradient::independent(Kernel::sum(at_values.iter().map(|(factor, part)| (*factor, part))));
-        // A sink makes the common part of all keys visible.
-        let next = if attention.sink.is_some() { Next::Anything } else { Next::Scores };
+        // A sink makes the common part of all keys visible, and so do scores of positions with keys.
+        let has_position_queries = disentangled(attention).is_some_and(|positions| positions.query.is_some());
+        let next = if attention.sink.is_some() || has_position_queries { Next::Anything } else { Next::Scores };
         let shares = |of: &Signal| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
         vec![
             Gradient { parts: shares(key), ..at_queries },

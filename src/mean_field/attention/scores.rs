@@ -46,7 +46,7 @@ impl Scores {
         };
         let positions = match &attention.bias {
             Some(PositionBias::Relative { table, .. }) => table.init.variance(),
-            Some(PositionBias::Alibi { .. }) | None => 0.0,
+            Some(PositionBias::Alibi { .. } | PositionBias::Disentangled(_)) | None => 0.0,
         };
         let score = raw * kept * units * mean(query) * mean(key);
         let kept = if score > 0.0 { kept * (1.0 + positions / score) } else { kept };

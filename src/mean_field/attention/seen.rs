@@ -42,18 +42,23 @@ pub(super) struct Turned {
 }
 
 impl Turned {
+    /// Adds the kernel of a gradient that has no rotation.
+    pub(super) fn plus(self, more: &Kernel) -> Self {
+        Self { behind: self.behind.plus(more), before: self.before.map(|before| before.plus(more)) }
+    }
+
     pub(super) fn before(&self) -> &Kernel {
         self.before.as_ref().unwrap_or(&self.behind)
     }
 }
 
 impl Seen {
-    /// Returns the row of a query, from `score` = v Q_aa.
-    pub(super) fn row(&self, node: usize, score: f64) -> QueryRow {
-        let row = self.keys.row(node, score, self.trace[node]);
+    /// Returns the row of a query, from `score` = v Q_aa and from `trace` = tr_a, with the part of relative positions.
+    pub(super) fn row(&self, node: usize, score: f64, trace: f64) -> QueryRow {
+        let row = self.keys.row(node, score, trace);
         match &self.groups {
-            Some(groups) if row.own.keys.min(self.in_view(node)) > 1.0 + 1e-9 && self.trace[node] > 0.0 => {
-                let own = groups.row(row.own, node, [score, self.trace[node]], self.in_view(node));
+            Some(groups) if row.own.keys.min(self.in_view(node)) > 1.0 + 1e-9 && trace > 0.0 => {
+                let own = groups.row(row.own, node, [score, trace], self.in_view(node));
                 QueryRow { own, ..row }
             }
             Some(_) | None => row,

@@ -6,7 +6,7 @@ use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixtur
 
 use super::fans::{Joined, Memory};
 use super::{FiniteWidthPass, Signal};
-use crate::finite_width::attention::{Between, Leading};
+use crate::finite_width::attention::{Between, Leading, ScoreMoments};
 use crate::finite_width::component::{Answer, Context, without_bias};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
@@ -188,7 +188,8 @@ impl FiniteWidthPass {
             return (stream, Joined::Redrawn(Box::new(applied)));
         };
         let leading = if memory.is_some() { leading.constant() } else { leading };
-        let scores = [score, count, attended.rotation_in_view()];
+        let (turned, contents) = (attended.rotation_in_view(), attended.content_shares());
+        let scores = ScoreMoments { variance: score, keys: count, turned, contents };
         let (stream, expanded) = self.expansion.attend(
             (x.slot, &x.stream),
             ((&of_keys, r), memory.is_some()),

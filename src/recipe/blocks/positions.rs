@@ -1,10 +1,10 @@
 //! How attention knows positions: masks and windows, rotations, biases of scores.
 
-use sigprop_stack::{Mask, PositionBias, Rotary, Tensor};
+use sigprop_stack::{Disentangled, Mask, PositionBias, Rotary, Tensor};
 
 use super::Block;
-use crate::architecture::Positions;
-use crate::recipe::Table;
+use crate::architecture::{self, Positions};
+use crate::recipe::{Fans, Role, Table};
 
 impl Block<'_> {
     /// The number of tokens that a query attends to; `None` if there is no limit.
@@ -50,6 +50,9 @@ impl Block<'_> {
     /// The bias that positions add to the scores of the heads at `path`, if there is one.
     pub(super) fn position_bias(&self, path: &str) -> Option<PositionBias> {
         let architecture = self.blocks.architecture;
+        if let Some(positions) = architecture.disentangled {
+            return Some(PositionBias::Disentangled(Box::new(self.disentangled(path, positions))));
+        }
         match architecture.positions {
             Positions::Alibi => {
                 Some(PositionBias::Alibi { slopes: alibi_slopes(architecture.n_heads, architecture.alibi_scale) })
@@ -69,6 +72,27 @@ impl Block<'_> {
                 })
             }
             Positions::None | Positions::Learned | Positions::Sinusoidal | Positions::Rotary => None,
+        }
+    }
+
+    /// The scores of contents with relative positions of the heads at `path`. All blocks have one table.
+    fn disentangled(&self, path: &str, positions: architecture::Disentangled) -> Disentangled {
+        let architecture = self.blocks.architecture;
+        let init = self.blocks.recipe.embedding(architecture, Table::RelativeEmbedding);
+        let width = architecture.n_heads * self.head_sizes().d_head;
+        let map = |name: &str, role, has_map: bool| {
+            let name = if positions.shared_maps { name.to_owned() } else { format!("position_{name}") };
+            let fans = Fans::new(architecture.d_model, width);
+            has_map.then(|| self.linear_map(&format!("{path}.{name}"), role, fans, architecture.qkv_biases))
+        };
+        Disentangled {
+            table: Tensor { name: format!("{}relative_embedding", self.blocks.prefix), init },
+            span: positions.span,
+            max_distance: positions.max_distance,
+            norm: architecture.norm.filter(|_| positions.norm),
+            dropout_rate: self.blocks.rate(architecture.dropout),
+            key: map("key", Role::Key, positions.keys),
+            query: map("query", Role::Query, positions.queries),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Disentangled;
 use crate::{Node, Tensor};
 
 /// Multi-head softmax attention. Query, key and value are chains; their outputs are cut into heads.
@@ -116,6 +117,8 @@ pub enum PositionBias {
         /// True if keys after the query have buckets of their own.
         bidirectional: bool,
     },
+    /// Scores of contents with embeddings of relative positions (DeBERTa).
+    Disentangled(Box<Disentangled>),
 }
 
 impl PositionBias {

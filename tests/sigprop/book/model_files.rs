@@ -38,6 +38,7 @@ impl Key {
         let nested = [
             ("experts", "pub struct Experts"),
             ("global_heads", "pub struct GlobalHeads"),
+            ("disentangled", "pub struct Disentangled"),
             ("latent", "pub struct Latent"),
             ("recurrence", "pub struct RecurrentMixer"),
             ("multipliers", "pub struct Multipliers"),
@@ -92,6 +93,7 @@ fn written_type(name: &str) -> String {
         "Architecture" => "table of these keys".to_owned(),
         "Experts"
         | "GlobalHeads"
+        | "Disentangled"
         | "Latent"
         | "RecurrentMixer"
         | "Multipliers"

@@ -5,6 +5,7 @@ mod attention;
 mod batch_norm;
 mod concat;
 mod convolution;
+mod disentangled;
 mod dropout;
 mod embedding;
 mod linear;

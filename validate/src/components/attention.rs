@@ -6,13 +6,14 @@
 //!           dr = cap'(r) ∘ ds,  dq = scale · dr k,  dk = scale · drᵀ q,  dς = −Σ_ab ds_ab
 //! ```
 //!
-//! The logit ς of a sink is one more score in each softmax, whose weight is dropped. The sum of the gradients at all
+//! Scores with positions are added to r ([`super::disentangled`]). The logit ς of a sink is one more score in each softmax, whose weight is dropped. The sum of the gradients at all
 //! scores of a row, the sink's included, is zero. Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A and its mask are
 //! computed again in the backward pass: n_heads · L² entries per sequence would be most of the memory of a deep stack.
 
 use rayon::prelude::*;
 use sigprop_stack::{Attention, PositionBias};
 
+use super::disentangled::{Gradients, Positions};
 use super::softmax;
 use crate::{
     array::Array,
@@ -34,7 +35,7 @@ pub(crate) fn forward<T: Scalar>(
 ) -> (Array<T>, Option<Moments>) {
     let [query, key, value] = states(parts);
     let (queries, keys) = (query.shape().seq_len, key.shape().seq_len);
-    let scores = ScoreSoftmax::new(attention, random, queries, keys);
+    let scores = ScoreSoftmax::new(attention, random, masks, [query, key]);
     let d_value = attention.d_value;
     let mut heads = Array::unwritten(query.shape(), attention.n_heads * d_value);
     let outputs = heads.entries_mut().par_chunks_exact_mut(queries * d_value).enumerate();
@@ -67,6 +68,8 @@ pub(crate) struct Backward<T: Scalar> {
     pub parts: Vec<Array<T>>,
     /// Gradient of the table of relative positions, one per sequence; empty gradients if there is no such table.
     pub bias: Vec<Vec<T>>,
+    /// Gradients of the tensors of relative positions with scores of their own; empty without such positions.
+    pub positions: Vec<Gradients<T>>,
     /// Gradient of the logits of sinks, one per sequence; empty gradients if there are no sinks.
     pub sink: Vec<Vec<T>>,
     /// Raw sums over dA of all heads; `None` if they are not observed.
@@ -84,7 +87,7 @@ pub(crate) fn backward<T: Scalar>(
 ) -> Backward<T> {
     let [query, key, value] = states(parts);
     let (queries, keys) = (query.shape().seq_len, key.shape().seq_len);
-    let scores = ScoreSoftmax::new(attention, random, queries, keys);
+    let scores = ScoreSoftmax::new(attention, random, masks, [query, key]);
     let (d_head, d_value) = (attention.d_head, attention.d_value);
     let group = attention.n_heads / attention.n_kv_heads;
     let [mut dq, mut dk, mut dv] = [query, key, value].map(|state| Array::unwritten(state.shape(), state.width()));
@@ -97,6 +100,7 @@ pub(crate) fn backward<T: Scalar>(
         |[raw, weights, dropped, slopes], (index, ((dq, dk), dv))| {
             let (mut moments, mut bias) = (Vec::new(), vec![T::default(); scores.table.len()]);
             let mut sink = vec![T::default(); scores.sinks.len()];
+            let mut images = [Vec::new(), Vec::new()];
             let (mut dk, mut dv) = (ViewMut::new(dk, keys, d_head, d_head), ViewMut::new(dv, keys, d_value, d_value));
             for (member, dq) in dq.chunks_exact_mut(queries * d_head).enumerate() {
                 let add = if member == 0 { multiply } else { multiply_add };
@@ -130,24 +134,36 @@ pub(crate) fn backward<T: Scalar>(
                 scores.backward(raw, slopes);
                 let dr = View::new(slopes, queries, keys, keys);
                 let (q, k) = (head(query, sequence, place.head, d_head), head(key, sequence, kv_head, d_head));
-                multiply(Threads::Alone, &mut ViewMut::new(dq, queries, d_head, d_head), attention.scale, dr, k);
+                let mut dq = ViewMut::new(dq, queries, d_head, d_head);
+                multiply(Threads::Alone, &mut dq, attention.scale, dr, k);
                 add(Threads::Alone, &mut dk, attention.scale, dr.transposed(), q);
+                if let Some(positions) = &scores.positions {
+                    let heads = [place.head, kv_head];
+                    let contents = [(q, queries), (k, keys)];
+                    positions.backward(heads, contents, slopes, [&mut dq, &mut dk], &mut images);
+                }
             }
-            (total(moments), [bias, sink])
+            (total(moments), [bias, sink], images)
         },
     );
-    let (moments, tensors): (Vec<_>, Vec<_>) = told.collect::<Vec<_>>().into_iter().unzip();
+    let (mut moments, mut images) = (Vec::new(), [Vec::new(), Vec::new()]);
     let [mut bias, mut sink] =
         [&scores.table, &scores.sinks].map(|of| vec![vec![T::default(); of.len()]; query.shape().batch]);
-    for (index, of_group) in tensors.into_iter().enumerate() {
-        for (sums, more) in [&mut bias, &mut sink].into_iter().zip(of_group) {
+    for (index, (of_moments, tensors, of_images)) in told.collect::<Vec<_>>().into_iter().enumerate() {
+        moments.push(of_moments);
+        images.iter_mut().zip(of_images).for_each(|(images, more)| images.extend(more));
+        for (sums, more) in [&mut bias, &mut sink].into_iter().zip(tensors) {
             for (sum, more) in sums[index / attention.n_kv_heads].iter_mut().zip(more) {
                 *sum += more;
             }
         }
     }
     let parts = vec![side_by_side(&dq, d_head), side_by_side(&dk, d_head), side_by_side(&dv, d_value)];
-    Backward { parts, bias, sink, moments: total(moments) }
+    let positions = scores.positions.as_ref().map(|positions| {
+        let images = images.map(|heads| positions.images(query.shape().batch, heads));
+        positions.parameters(&images.map(|heads| heads.map(|heads| side_by_side(&heads, d_head))))
+    });
+    Backward { parts, bias, positions: positions.unwrap_or_default(), sink, moments: total(moments) }
 }
 
 /// Returns the sum of all `moments` that exist; `None` if there are none.
@@ -193,7 +209,7 @@ fn states<T: Scalar>(parts: &[Signal<T>]) -> [&Array<T>; 3] {
 }
 
 /// The computation of scores and their softmax from queries and keys.
-struct ScoreSoftmax<'a, T> {
+struct ScoreSoftmax<'a, T: Scalar> {
     attention: &'a Attention,
     queries: usize,
     keys: usize,
@@ -201,10 +217,12 @@ struct ScoreSoftmax<'a, T> {
     table: Vec<T>,
     /// The logit ς of every head; empty if there are no sinks.
     sinks: Vec<T>,
+    /// Scores of contents with relative positions, if there are some.
+    positions: Option<Positions<'a, T>>,
 }
 
 impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
-    fn new(attention: &'a Attention, random: &Random, queries: usize, keys: usize) -> Self {
+    fn new(attention: &'a Attention, random: &'a Random, masks: &Streams, [query, key]: [&Array<T>; 2]) -> Self {
         let mut table = Vec::new();
         if let Some(PositionBias::Relative { table: tensor, buckets, .. }) = &attention.bias {
             table.resize(buckets * attention.n_heads, T::default());
@@ -215,16 +233,29 @@ impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
             sinks.resize(attention.n_heads, T::default());
             random.rows(Purpose::Weight, tensor, 1, &mut sinks);
         }
-        Self { attention, queries, keys, table, sinks }
+        let positions = match &attention.bias {
+            Some(PositionBias::Disentangled(positions)) => {
+                // One mask for all heads of all sequences, after the masks of their weights.
+                let index = query.shape().batch * attention.n_heads;
+                let scale = (attention.d_head, attention.scale);
+                Some(Positions::new(positions, random, (masks, index), scale))
+            }
+            Some(PositionBias::Alibi { .. } | PositionBias::Relative { .. }) | None => None,
+        };
+        let [queries, keys] = [query, key].map(|state| state.shape().seq_len);
+        Self { attention, queries, keys, table, sinks, positions }
     }
 
-    /// Computes the raw scores, scale · q kᵀ.
+    /// Computes the raw scores, scale · q kᵀ and those with positions.
     fn raw(&self, place: &HeadIndex, query: &Array<T>, key: &Array<T>, scores: &mut [T]) {
         let d_head = self.attention.d_head;
         let q = head(query, place.sequence, place.head, d_head);
         let k = head(key, place.sequence, place.kv_head, d_head);
-        let mut scores = ViewMut::new(scores, self.queries, self.keys, self.keys);
-        multiply(Threads::Alone, &mut scores, self.attention.scale, q, k.transposed());
+        let mut products = ViewMut::new(scores, self.queries, self.keys, self.keys);
+        multiply(Threads::Alone, &mut products, self.attention.scale, q, k.transposed());
+        if let Some(positions) = &self.positions {
+            positions.add([place.head, place.kv_head], [(q, self.queries), (k, self.keys)], scores);
+        }
     }
 
     /// Turns raw scores r into the weights that softmax(cap(r) + bias, ς) gives to the visible keys.
@@ -237,7 +268,7 @@ impl<'a, T: Scalar> ScoreSoftmax<'a, T> {
         }
         for (a, row) in scores.chunks_exact_mut(self.keys).enumerate() {
             match &self.attention.bias {
-                None => {}
+                None | Some(PositionBias::Disentangled(_)) => {}
                 Some(PositionBias::Alibi { slopes }) => {
                     for (b, s) in row.iter_mut().enumerate() {
                         *s += T::from_f64(-slopes[place.head] * a.abs_diff(b) as f64);

@@ -6,6 +6,7 @@ pub(crate) mod attention;
 pub(crate) mod batch_norm;
 pub(crate) mod concat;
 pub(crate) mod convolution;
+pub(crate) mod disentangled;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod linear;

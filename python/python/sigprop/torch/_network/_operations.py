@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ._components import Activation, Convolution, Dropout, Linear, Norm, Positions, Prepend, Rotary, Scale
+from ._disentangled import Disentangled
 from ._node import Node, Part, Place, Run, Shape, add, in_heads, variant
 
 
@@ -133,6 +134,7 @@ class Attention(Node):
         self._table = None
         if kind == "relative":
             self._table = place.tensor(self._bias["table"], self._bias["buckets"], part["n_heads"], is_told=False)
+        self._disentangled = Disentangled(self._bias, place) if kind == "disentangled" else None
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         part, read = self._part, x if self._memory is None else run.memories[self._memory]
@@ -141,6 +143,8 @@ class Attention(Node):
         k, v = (_heads(body(self, read, run), part["n_kv_heads"]) for body in (self._key, self._value))
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         scores: Tensor = part["scale"] * q @ k.transpose(-1, -2)
+        if self._disentangled is not None:
+            scores = scores + part["scale"] * self._disentangled.scores(q, k, self._images, run, self.training)
         if part.get("softcap") is not None:
             scores = part["softcap"] * torch.tanh(scores / part["softcap"])
         # The position of the key less that of the query.
@@ -148,6 +152,11 @@ class Attention(Node):
         weights = self.softmax(self._masked(scores + self._positions(offsets, run), offsets), run)
         averages: Tensor = F.dropout(weights, part["dropout_rate"], self.training) @ v
         return averages.transpose(1, 2).flatten(-2)
+
+    def _images(self, name: str, images: Tensor) -> Tensor:
+        """The queries or keys of positions in heads, a head of keys for every head of queries."""
+        heads = self._part["n_kv_heads"] if name == "key" else self._part["n_heads"]
+        return _heads(images, heads).repeat_interleave(self._part["n_heads"] // heads, dim=1)
 
     def _masked(self, scores: Tensor, offsets: Tensor) -> Tensor:
         mask = self._part["mask"]
