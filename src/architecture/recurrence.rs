@@ -33,7 +33,7 @@ pub struct RecurrentMixer {
     pub strength: f64,
     /// Number of groups of features of the norm next to the gate; 0: no norm.
     pub norm_groups: usize,
-    /// Number ε of the norm next to the gate; by default the `norm_eps` of all norms.
+    /// Number ε of the norm next to the gate, and of norms of latents; by default the `norm_eps` of all norms.
     pub norm_eps: Option<f64>,
     /// Places of the norms in blocks with this mixer; by default the `norm_placement` of all blocks.
     pub block_norms: Option<NormPlacement>,

@@ -172,6 +172,9 @@ words! {
         GatedDelta = "gated_delta",
         /// Mamba-2: a gate and then a norm, if there is one.
         Mamba2 = "mamba2",
+        /// Lightning attention: a fixed rate per head, SiLU on queries, keys and values, a norm and then a sigmoid gate
+        /// (MiniMax-01).
+        Lightning = "lightning",
         /// Mamba-1: a head per feature, whose queries, keys and steps are maps of the convolved input.
         Mamba1 = "mamba1",
     }

@@ -215,6 +215,22 @@ pub(super) static IDLE_STATE: CaveatKind = CaveatKind {
     advice: "Initialise the maps before queries, keys and values larger if the state is to be used from the start.",
 };
 
+pub(super) static FEW_HEADS: CaveatKind = CaveatKind {
+    name: "few_heads",
+    quantity: "second moments after the norm of a recurrence, gradients before it",
+    size: "share by which numbers may be off",
+    about: "A norm divides by the scores of few heads of a recurrence, and the rule by their mean square.",
+    advice: "Measure with `sigprop validate`, or use one norm for more heads.",
+};
+
+pub(super) static LONG_ERASING: CaveatKind = CaveatKind {
+    name: "long_erasing",
+    quantity: "second moments after a delta rule, gradients before it",
+    size: "share of a value that later writes erase",
+    about: "Keys of a delta rule are correlated and remain long in the state; the rule has one product for all keys.",
+    advice: "Measure with `sigprop validate`.",
+};
+
 pub(super) static SINK_WIDTH: CaveatKind = CaveatKind {
     name: "sink_width",
     quantity: "±, gradients of queries and keys",
@@ -233,7 +249,7 @@ pub(super) static ORTHOGONAL_ATTENTION: CaveatKind = CaveatKind {
 
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 27] = [
+    pub const ALL: [&'static Self; 29] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -259,6 +275,8 @@ impl CaveatKind {
         &SHARED_WIDTH,
         &RECURRENCE_WIDTH,
         &IDLE_STATE,
+        &FEW_HEADS,
+        &LONG_ERASING,
         &SINK_WIDTH,
         &ORTHOGONAL_ATTENTION,
     ];

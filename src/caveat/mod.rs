@@ -105,6 +105,12 @@ pub enum Condition {
     RecurrenceWidth,
     /// The state of a recurrence adds little to its output; the number is its share of the second moment.
     IdleState(f64),
+    /// A norm divides by the scores of few heads of a recurrence. The numbers are the share by which the second moment
+    /// after it is too large, and the share by which gradients before it are off.
+    FewHeads(f64, f64),
+    /// Keys of a delta rule are correlated and remain long in the state; the number is the share of a value that later
+    /// writes erase.
+    LongErasing(f64),
     /// Terms of finite width leave out the sinks of an attention; the number is the share by which numbers may be off.
     SinkWidth(f64),
     /// Queries, keys or values of an attention have orthogonal weights, and terms of finite width are those of Gaussian
@@ -157,6 +163,8 @@ impl Condition {
             Self::SharedWidth(_) => &kind::SHARED_WIDTH,
             Self::RecurrenceWidth => &kind::RECURRENCE_WIDTH,
             Self::IdleState(_) => &kind::IDLE_STATE,
+            Self::FewHeads(..) => &kind::FEW_HEADS,
+            Self::LongErasing(_) => &kind::LONG_ERASING,
             Self::SinkWidth(_) => &kind::SINK_WIDTH,
             Self::OrthogonalAttention(_) => &kind::ORTHOGONAL_ATTENTION,
         }
@@ -183,8 +191,10 @@ impl Condition {
             | Self::UnevenRows(size)
             | Self::SharedTensor(_, size)
             | Self::IdleState(size)
+            | Self::LongErasing(size)
             | Self::SinkWidth(size)
             | Self::OrthogonalAttention(size)) => Some(size),
+            &Self::FewHeads(second_moment, gradient) => Some(second_moment.max(gradient)),
             &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
             Self::Scheme(_)
             | Self::SchemeScale(_)
@@ -293,6 +303,8 @@ impl Condition {
                  get almost no gradient. This is no error of the prediction",
                 percent(*share)
             ),
+            Self::FewHeads(second_moment, gradient) => few_heads(*second_moment, *gradient),
+            Self::LongErasing(share) => long_erasing(*share),
             Self::SinkWidth(share) => without_sinks(*share),
             Self::OrthogonalAttention(deviation) => as_gaussian(*deviation),
         }
@@ -313,6 +325,25 @@ fn without_sinks(share: f64) -> String {
     format!(
         "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and gradients \
          of queries and keys may be off by about {}",
+        percent(share)
+    )
+}
+
+/// Returns the text of [`Condition::FewHeads`].
+fn few_heads(second_moment: f64, gradient: f64) -> String {
+    format!(
+        "the norm divides by the scores of few heads of a recurrence, which fluctuate by their own size. Second moments after \
+         it may be {} too large, gradients before it may be off by {}",
+        percent(second_moment),
+        percent(gradient)
+    )
+}
+
+/// Returns the text of [`Condition::LongErasing`].
+fn long_erasing(share: f64) -> String {
+    format!(
+        "later writes of the delta rule erase {} of a value, because keys are correlated and decays slow. Second moments of \
+         the output may be off by up to 15 %, gradients before it by 10 %",
         percent(share)
     )
 }

@@ -24,14 +24,12 @@ const STRUCTURES: &[Structure] = &[
     Structure {
         reason: STATE_SPACE,
         model_types: &[
-            "falcon_mamba",
             "rwkv",
             "recurrent_gemma",
             "zamba",
             "lfm3",
             "xlstm",
             "kimi_linear",
-            "minimax",
             "bailing_hybrid",
             "lara_mini",
             "reformer",
@@ -141,7 +139,7 @@ const WITHOUT: &[(&str, &str)] = &[
 ];
 
 /// Beginnings of model types that start like a shorter entry above but have another structure.
-const OTHERS: [&str; 3] = ["minimax_m", "sam3", "deberta-v2"];
+const OTHERS: [&str; 2] = ["sam3", "deberta-v2"];
 
 /// Returns the reason why networks of this kind are not computed, with advice; `None` if they are.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {

@@ -26,6 +26,7 @@ pub(crate) mod dual;
 pub(crate) mod embedding;
 pub(crate) mod few;
 pub(crate) mod gradient;
+pub(crate) mod heads;
 pub(crate) mod kernel;
 mod linear;
 pub(crate) mod mixture;

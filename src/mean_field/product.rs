@@ -34,7 +34,8 @@ impl MeanFieldFan for Product {
             let mean = |node: usize| factors.iter().fold(unit, |product, means| product * means[node]);
             (0..kernel.own.len()).map(mean).collect()
         });
-        Signal { means, ..Signal::centred(first.width, kernel) }
+        let heads = parts.iter().find_map(|part| part.heads);
+        Signal { means, heads, ..Signal::centred(first.width, kernel) }
     }
 
     fn split(&self, _: &Signal, parts: &[Arc<Signal>], gradient: &Gradient) -> Vec<Gradient> {

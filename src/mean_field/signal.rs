@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::few::Few;
+use super::heads::Heads;
 use super::kernel::Kernel;
 use super::rotation::Rotation;
 
@@ -22,6 +23,8 @@ pub(crate) struct Signal {
     pub(crate) length_lost: Option<f64>,
     /// The parts of the features of queries and keys; `None` if there is only one.
     pub(crate) parts: Option<Arc<[Part]>>,
+    /// The heads of the recurrence whose output x is, or is a product with; `None` elsewhere.
+    pub(crate) heads: Option<Heads>,
 }
 
 /// A part of the features of a signal.
@@ -37,7 +40,7 @@ pub(crate) struct Part {
 impl Signal {
     /// Returns a signal with this kernel and with mean zero.
     pub(crate) fn centred(width: f64, kernel: Kernel) -> Self {
-        Self { width, kernel, means: None, rotation: None, length_lost: None, parts: None }
+        Self { width, kernel, means: None, rotation: None, length_lost: None, parts: None, heads: None }
     }
 
     /// Returns E x at a node.

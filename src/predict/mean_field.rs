@@ -20,6 +20,7 @@ use crate::mean_field::component::{MeanFieldFan as _, Parameter};
 use crate::mean_field::dual::shape::shape;
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient;
+use crate::mean_field::heads::Shares;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::positions::{
@@ -44,6 +45,11 @@ const SMALL_MEAN: f64 = 1e-3;
 
 /// The share of the output of a recurrence below which its state counts as idle.
 const IDLE: f64 = 0.01;
+
+/// The largest share by which a norm after few heads of a recurrence may be off and has no caveat, and the largest share
+/// of a value that later writes erase.
+const FEW_HEADS: f64 = 0.1;
+const ERASED: f64 = 0.4;
 
 /// A pass of the moments of the infinitely wide network through a stack.
 pub(crate) struct MeanFieldPass {
@@ -519,6 +525,11 @@ impl Interpreter<'_> for MeanFieldPass {
             let mean = mean_share(&x);
             self.rows.caveat(at, (mean > SMALL_MEAN).then_some(Condition::MeanAtActivation(mean)));
         }
+        if let (Component::Norm(norm), Some(heads)) = (component, x.heads) {
+            let Shares { second_moment, gradient } = heads.shares(norm, &x.kernel);
+            let is_large = second_moment.max(gradient) > FEW_HEADS;
+            self.rows.caveat(at, is_large.then_some(Condition::FewHeads(second_moment, gradient)));
+        }
         Ok(self.through_component(component, x))
     }
 
@@ -578,6 +589,8 @@ impl Interpreter<'_> for MeanFieldPass {
                     Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts, self.cosine_variance);
                 let share = recurred.state_share();
                 self.rows.caveat(at, (share < IDLE).then_some(Condition::IdleState(share)));
+                let erased = recurred.erased_share();
+                self.rows.caveat(at, (erased > ERASED).then_some(Condition::LongErasing(erased)));
                 return Ok((recurred.output(), Kept::Recurrence(Arc::new(recurred))));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),

@@ -3,11 +3,12 @@
 
 use sigprop::architecture::Architecture;
 use sigprop::assemble::{Input, Run, assemble};
+use sigprop::huggingface::{Options, import};
 use sigprop::schemes::Scheme;
 use sigprop::{CaveatKind, Sites, predict};
 use sigprop_stack::{
-    Activation, Attention, Component, Gaussian, Mask, Mixture, Multiplied, Node, Norm, NormKind, Op, Source, Stack,
-    Weighting,
+    Activation, Attention, Component, Decay, Gaussian, Mask, Mixture, Multiplied, Node, Norm, NormKind, Op, Recurrence,
+    Scale, Source, Stack, Weighting, Write,
 };
 
 use crate::support::{activation, gaussian_stack, linear, norm, residual, stack, tensor};
@@ -124,6 +125,71 @@ fn signals_that_fluctuate() {
     };
     assert_fires("second_order", "map19", &layers(256), &layers(1024));
     assert_fires("infinite_width", "map19", &layers(48), &layers(256));
+}
+
+/// A norm after linear attention with this number of heads, on tokens of this correlation.
+fn normed_heads(n_heads: usize, eps: f64, correlation: f64, change: impl Fn(&mut Recurrence)) -> Stack {
+    let mut recurrence = Recurrence {
+        n_heads,
+        n_key_heads: n_heads,
+        d_key: 32,
+        d_value: 32,
+        scale: 1.0 / 32.0,
+        decay: Decay::Fixed { rates: vec![0.1; n_heads] },
+        write: Write::One,
+        delta: false,
+        skip: None,
+        query: vec![linear("query", 64, 32 * n_heads, 1.0)],
+        key: vec![linear("key", 64, 32 * n_heads, 1.0)],
+        value: vec![linear("value", 64, 32 * n_heads, 1.0)],
+    };
+    change(&mut recurrence);
+    let norm = Norm::plain(NormKind::RmsNorm, eps);
+    let body = vec![
+        Node::new("heads", Op::Recurrence(recurrence)),
+        Node::apply("norm", Component::Norm(norm)),
+        linear("output", 32 * n_heads, 64, 1.0),
+    ];
+    stack(gaussian(64, 0.0, 1.0, correlation), 16, body)
+}
+
+/// Scores of few heads decide about a norm, unless there are many heads, or a skip or ε is nearly all that it divides by.
+#[test]
+fn norms_of_few_heads() {
+    let few = normed_heads(2, 1e-5, 0.5, |_| ());
+    assert_fires("few_heads", "norm", &few, &normed_heads(64, 1e-5, 0.5, |_| ()));
+    assert_fires("few_heads", "norm", &few, &normed_heads(2, 1e-5, 0.5, |recurrence| recurrence.skip = Some(30.0)));
+    assert_fires("few_heads", "norm", &few, &normed_heads(2, 1e3, 0.5, |_| ()));
+}
+
+/// A delta rule among correlated tokens and among uncorrelated ones.
+#[test]
+fn erasing_that_lasts() {
+    let erasing = |correlation| {
+        normed_heads(64, 1e-5, correlation, |recurrence| {
+            recurrence.delta = true;
+            recurrence.key.push(Node::apply("key_scale", Component::Scale(Scale { factor: 32f64.powf(-0.5) })));
+        })
+    };
+    assert_fires("long_erasing", "heads", &erasing(0.5), &erasing(0.0));
+}
+
+/// Published models start with queries, keys and values so small that ε or the skip decides.
+#[test]
+#[ignore = "minutes without optimisation"]
+fn published_recurrences_have_heads_enough() {
+    for model_type in ["qwen3_next", "olmo_hybrid", "falcon_h1"] {
+        let config = format!(r#"{{"model_type": "{model_type}", "num_hidden_layers": 2}}"#);
+        let imported = import(&config, &Options::default()).expect("the config is valid");
+        let architecture = Architecture { seq_len: 8, ..imported.architecture };
+        let scheme = Scheme::parse("hf").expect("it is a scheme");
+        let assembled = assemble(&architecture, &scheme, &Input::Zipf, &Run::default());
+        let stack = assembled.expect("the architecture is valid").stack;
+        for caveat in predict(&stack, Sites::Stream).expect("the stack is valid").caveats {
+            let name = caveat.kind().name;
+            assert!(!["few_heads", "long_erasing"].contains(&name), "{model_type}: {} {}", caveat.site, caveat.text());
+        }
+    }
 }
 
 #[test]

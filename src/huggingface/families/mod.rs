@@ -106,9 +106,10 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["bamba"], read: recurrent::bamba, names: |_| names::BAMBA },
     Family { model_types: &["falcon_h1"], read: recurrent::falcon, names: |_| names::FALCON_H1 },
     Family { model_types: &["jamba"], read: recurrent::jamba, names: |_| names::JAMBA },
-    Family { model_types: &["mamba"], read: recurrent::mamba, names: |_| names::MAMBA },
+    Family { model_types: &["mamba", "falcon_mamba"], read: recurrent::mamba, names: |_| names::MAMBA },
     Family { model_types: &["mamba2"], read: recurrent::mamba, names: |_| names::MAMBA2 },
     Family { model_types: &["nemotron_h"], read: recurrent::nemotron, names: |_| names::MAMBA2 },
+    Family { model_types: &["minimax"], read: recurrent::minimax, names: |_| names::MINIMAX },
     Family { model_types: &["minimax_m2"], read: mixture::minimax, names: |_| names::MIXTRAL },
     Family {
         model_types: &["minimax_m3", "minimax_m3_vl_text"],

@@ -236,7 +236,7 @@ fn mamba2(n_heads: usize, n_key_heads: usize, d_key: usize) -> RecurrentMixer {
     }
 }
 
-/// Mamba and Mamba-2: recurrences alone.
+/// Mamba, Falcon-Mamba and Mamba-2: recurrences alone.
 pub(super) fn mamba(keys: &Keys) -> Result<Architecture, ImportError> {
     let second = keys.family() == "mamba2";
     let d_model = keys.size("d_model", WIDTH, if second { 4096 } else { 768 })?;
@@ -252,7 +252,14 @@ pub(super) fn mamba(keys: &Keys) -> Result<Architecture, ImportError> {
         let rank = step_rank(keys, "time_step_rank", d_model)?;
         let scale = keys.number("scale of steps", &["time_step_scale"], 1.0)?;
         let bound = (rank as f64).powf(-0.5) * scale;
-        (mamba1(width, d_key, rank), Some(Init::Uniform { bound }))
+        let plain = mamba1(width, d_key, rank);
+        let mixer = if keys.family() == "falcon_mamba" {
+            let eps = keys.number("ε of norms of latents", &["mixer_rms_eps"], 1e-6)?;
+            RecurrentMixer { norm_eps: Some(eps), latent_norms: true, ..plain }
+        } else {
+            plain
+        };
+        (mixer, Some(Init::Uniform { bound }))
     };
     let mixer = RecurrentMixer {
         taps: keys.size("taps", &["conv_kernel", "d_conv"], 4)?,
@@ -288,6 +295,39 @@ pub(super) fn mamba(keys: &Keys) -> Result<Architecture, ImportError> {
 /// Mamba-1 with its own defaults.
 fn mamba1(width: usize, d_key: usize, step_rank: usize) -> RecurrentMixer {
     RecurrentMixer { form: RecurrentForm::Mamba1, d_value: 1, norm_groups: 0, step_rank, ..mamba2(width, 1, d_key) }
+}
+
+/// MiniMax-01: lightning attention and attention in turns, experts, and residual connections from the norms.
+pub(super) fn minimax(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = super::mixture::mixtral(keys)?;
+    architecture.skip_from_norm = true;
+    let skip = keys.number("skip_scale", &["mlp_alpha_factor"], 1.0)?;
+    let branch = keys.number("branch_scale", &["mlp_beta_factor"], 1.0)?;
+    (architecture.skip_scale, architecture.branch_scale) = (Some(skip), Some(branch));
+    for (key, expected) in [
+        ("full_attn_alpha_factor", skip),
+        ("linear_attn_alpha_factor", skip),
+        ("full_attn_beta_factor", branch),
+        ("linear_attn_beta_factor", branch),
+    ] {
+        let got = keys.number("factor of attention", &[key], 1.0)?;
+        if (got - expected).abs() > 0.0 {
+            return Err(ImportError::value(key, "the factor of mlp", &Value::from(got), ""));
+        }
+    }
+    keys.same(&["block_size"]);
+    let n_heads = architecture.n_heads.unwrap_or(1);
+    let d_head = architecture.d_head.unwrap_or(architecture.d_model / n_heads);
+    architecture.recurrence = Some(RecurrentMixer {
+        form: RecurrentForm::Lightning,
+        d_value: d_head,
+        norm_groups: 1,
+        norm_eps: Some(1e-6),
+        ..mamba2(n_heads, n_heads, d_head)
+    });
+    let default = |index: usize| if index.is_multiple_of(2) { Mixer::Attention } else { Mixer::Recurrence };
+    architecture.mixers = layers(keys, architecture.n_layers, default)?;
+    Ok(architecture)
 }
 
 /// Jamba: Mamba-1 with norms of its latents, attention in every eighth block, experts in every other block.

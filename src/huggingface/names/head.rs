@@ -58,7 +58,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "t5gemma" => ("model.", T5GEMMA, "lm_head.out_proj"),
         "whisper" => ("model.", WHISPER, "proj_out"),
         "internlm2" => ("model.", INTERNLM2, "output"),
-        "mamba" | "mamba2" => ("backbone.", LM_HEAD, "lm_head"),
+        "mamba" | "mamba2" | "falcon_mamba" => ("backbone.", LM_HEAD, "lm_head"),
         _ => ("model.", LM_HEAD, "lm_head"),
     }
 }

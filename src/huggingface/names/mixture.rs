@@ -14,7 +14,7 @@ pub(in crate::huggingface) const MIXTRAL: Modules = &[
 ];
 
 /// Router and experts as checkpoints of Mixtral name them.
-const MIXTRAL_EXPERTS: &[Module] = &[
+pub(super) const MIXTRAL_EXPERTS: &[Module] = &[
     rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
     rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
     rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
@@ -204,7 +204,7 @@ pub(super) const FUSED_ROUTED_IN: &[&str] =
     &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
 
 /// Experts as modules of release 5 hold them. The release writes checkpoints with one tensor per expert.
-const FUSED: &[Module] = &[
+pub(super) const FUSED: &[Module] = &[
     experts("layers.*.mlp.experts.gate_up_proj", FUSED_IN),
     experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"]),
 ];

@@ -45,7 +45,7 @@ pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, MLLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
 };
-pub(super) use minimax::MINIMAX_M3;
+pub(super) use minimax::{MINIMAX, MINIMAX_M3};
 pub(super) use mixers::LFM2;
 pub(super) use mixture::{
     GPT_OSS, GRANITE_MOE, HUNYUAN, LLAMA4, MIMO_V2, MIXTRAL, PHIMOE, PRIVACY_FILTER, QWEN_MOE, QWEN3_VL_MOE,

@@ -34,6 +34,11 @@ impl<'e> Erasure<'e> {
         Self { ladder, share: erased * decay, decay: (decay * (1.0 - erased)).max(0.0) }
     }
 
+    /// Returns the share of a value that all later writes erase, κ/(1 − θ).
+    pub(super) fn erased(&self) -> f64 {
+        if self.share > 0.0 { self.share / (1.0 - self.decay) } else { 0.0 }
+    }
+
     /// Returns the kernel of the values that are written.
     pub(super) fn forward(&self, values: &Kernel) -> Kernel {
         self.through(Side::Earlier, values)

@@ -35,6 +35,7 @@
 mod erase;
 mod ladder;
 mod laws;
+mod scores;
 mod skip;
 mod state;
 
@@ -50,6 +51,7 @@ use self::skip::Crossed;
 use self::state::{Held, State};
 use super::few::Few;
 use super::gradient::Gradient;
+use super::heads::Heads;
 use super::kernel::Kernel;
 use super::signal::Signal;
 
@@ -108,7 +110,10 @@ impl Recurred {
         let state_share = (level(&state) - level(&kernel)).exp();
         let means = states.means(recurrence, kernel.ln_unit);
         let width = (recurrence.n_heads * recurrence.d_value) as f64;
-        let output = Arc::new(Signal { means, ..Signal::centred(width, kernel) });
+        let variances = scores::variances(recurrence, &states, &kernel);
+        let variance = kernel.positions.sum(|node| variances[node]) / kernel.positions.length;
+        let heads = Some(Heads { variance, count: recurrence.n_key_heads });
+        let output = Arc::new(Signal { means, heads, ..Signal::centred(width, kernel) });
         Self { states, output, state_share }
     }
 
@@ -120,6 +125,22 @@ impl Recurred {
     /// The share of E y² that the state has; the rest is the skip's.
     pub(crate) fn state_share(&self) -> f64 {
         self.state_share
+    }
+
+    /// The share of a value that later writes erase, averaged over states; 0 without the delta rule.
+    pub(crate) fn erased_share(&self) -> f64 {
+        let share = |of: &OfLaw| {
+            let erased = erasure(&self.states.ladder, &of.law, self.states.product).map(|erasure| erasure.erased());
+            let level = of.held.kernel.positions.sum(|node| of.held.kernel.own[node]) * of.held.kernel.ln_unit.exp();
+            (of.law.share * level, of.law.share * level * erased.unwrap_or_default())
+        };
+        let [all, erased] = self
+            .states
+            .laws
+            .iter()
+            .map(share)
+            .fold([0.0; 2], |[all, sum], (level, erased)| [all + level, sum + erased]);
+        erased / all
     }
 
     /// Returns ln E dD² of the skip D of a head, for the gradient at the output.

@@ -1,4 +1,4 @@
-//! Recurrences in place of attention: the gated delta rule, Mamba-2 and Mamba-1.
+//! Recurrences in place of attention: the gated delta rule, Mamba-2, lightning attention and Mamba-1.
 
 use sigprop_stack::{
     Activation, Component, Decay, Node, Norm, NormKind, Op, Product, Recurrence, Scale, Stepped, Write,
@@ -33,9 +33,15 @@ impl Block<'_> {
         let norm = |name| (mixer.norm_groups > 0).then(|| rms_norm(name, mixer.norm_groups, eps));
         let map = self.recurrent_map("gated.gate", Role::Value, mixer.width());
         let scale = Self::multiplier("gate_scale", self.multipliers().recurrence_gate);
-        let gate = [map].into_iter().chain(scale).chain([silu("gate_activation")]).collect();
+        let function = match mixer.form {
+            RecurrentForm::GatedDelta | RecurrentForm::Mamba2 | RecurrentForm::Mamba1 => Activation::Silu,
+            RecurrentForm::Lightning => Activation::Sigmoid,
+        };
+        let activation = Node::apply("gate_activation", Component::Activation(function));
+        let gate = [map].into_iter().chain(scale).chain([activation]).collect();
         let (heads, after) = match mixer.form {
             RecurrentForm::GatedDelta => ([self.delta_heads()].into_iter().chain(norm("norm")).collect(), None),
+            RecurrentForm::Lightning => ([self.lightning_heads()].into_iter().chain(norm("norm")).collect(), None),
             RecurrentForm::Mamba2 => (vec![self.mamba2_heads()], norm("gated_norm")),
             RecurrentForm::Mamba1 => {
                 let factor = self.multipliers().recurrence_value;
@@ -120,10 +126,40 @@ impl Block<'_> {
         })
     }
 
+    /// The heads of lightning attention. Rates fall from head to head, and from block to block down to 0.
+    fn lightning_heads(&self) -> Node {
+        /// The library adds this number to the last index of a block, and to the factor on the rates of a block.
+        const ROUNDING: f64 = 1e-5;
+        let mixer = self.recurrent_mixer();
+        let last = (self.blocks.architecture.n_layers - 1) as f64;
+        let factor = 1.0 - self.index as f64 / (last + ROUNDING) + ROUNDING;
+        let rate = |head: usize| factor * (-8.0 * (head + 1) as f64 / mixer.n_heads as f64).exp2();
+        let function = self.blocks.architecture.activation.function();
+        let activated = |name: &str, role, width| {
+            let activation = Node::apply(format!("{name}_activation"), Component::Activation(function));
+            vec![self.recurrent_map(&format!("gated.heads.{name}"), role, width), activation]
+        };
+        let keys = mixer.n_key_heads * mixer.d_key;
+        heads(Recurrence {
+            n_heads: mixer.n_heads,
+            n_key_heads: mixer.n_key_heads,
+            d_key: mixer.d_key,
+            d_value: mixer.d_value,
+            scale: 1.0,
+            decay: Decay::Fixed { rates: (0..mixer.n_heads).map(rate).collect() },
+            write: Write::One,
+            delta: false,
+            skip: None,
+            query: activated("query", Role::Query, keys),
+            key: activated("key", Role::Key, keys),
+            value: activated("value", Role::Value, mixer.width()),
+        })
+    }
+
     /// The heads of Mamba-1, one per feature. Their input is convolved already, and it is the values, too.
     fn mamba1_heads(&self) -> Node {
         let mixer = self.recurrent_mixer();
-        let eps = self.norm_eps();
+        let eps = mixer.norm_eps.unwrap_or(self.norm_eps());
         let factors = self.multipliers();
         let latent = |name: &str, role, width, factor| {
             let path = format!("{RECURRENCE}.gated.heads.{name}");

@@ -75,15 +75,17 @@ fn variants_of_layouts_are_as_measured() {
     compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &ROTATED);
 }
 
-/// Not reached (known deviations) in stacks of recurrences, most in those whose states decide. Gradients at the input: of
-/// Mamba-2 18 % too large, where a norm follows few heads; of Jamba 5 %, of two models with gated delta rules 4 % off.
-/// Second moments of Mamba are up to 6 % too small: features behind a convolution of four taps are not Gaussian.
+/// Not reached (known deviations) in stacks of recurrences, measured with 40 networks but MiniMax with 10. Gradients at the
+/// input of Mamba-2 are 22 % too large, where a norm follows heads that share keys and queries (caveat `few_heads`); those
+/// of Jamba 5.2 %, in the block after the embeddings alone; those of Qwen3.5-MoE 2.2 %, where 1.9 % are allowed. Gradients
+/// of MiniMax are 1.3 % too small per block with lightning attention. Second moments of Mamba are 6 to 7 % and gradients up
+/// to 10 % too small: features after a convolution of four taps are not Gaussian.
 const STATES: [&str; 5] = [
     "jamba eval u: stream",
     "mamba eval u: stream",
     "mamba2 eval u: stream",
+    "minimax eval u: stream",
     "qwen3_5_moe_text eval u: stream",
-    "qwen3_next eval u: stream",
 ];
 
 /// Families of models, each tested in a small model.
