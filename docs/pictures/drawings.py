@@ -208,6 +208,44 @@ def passes() -> None:
     drawing.write("passes.svg")
 
 
+def reads() -> None:
+    """Parts that read other signals: the first signal before every block, skips of a U, and a stream of conditions."""
+    drawing = Drawing(760, 300, "Parts that read an earlier site or another stream")
+    tips = {"line": ("forward-line", "forward-tip"), "read": ("back-line", "back-tip")}
+
+    def arrow(points: list[tuple[float, float]], kind: str = "line") -> None:
+        drawing.line(points, *tips[kind])
+
+    drawing.text(120, 28, "first signal", "bold")
+    for row, words in enumerate(["x₀", "block 0", "block 1", "block 2"]):
+        drawing.box(90, 270 - 66 * row, 90, words)
+        if row:
+            arrow([(90, 319 - 66 * row), (90, 289 - 66 * row)])
+            arrow([(137, 270), (200, 270), (200, 304 - 66 * row), (98, 304 - 66 * row)], "read")
+    drawing.text(365, 28, "skips of a U", "bold")
+    for row in range(2):
+        drawing.box(310, 260 - 90 * row, 90, f"block {row}")
+        drawing.box(440, 260 - 90 * row, 90, f"block {3 - row}")
+        arrow([(355, 252 - 90 * row), (393, 252 - 90 * row)], "read")
+    arrow([(310, 243), (310, 189)])
+    arrow([(310, 153), (310, 100), (440, 100), (440, 151)])
+    arrow([(440, 187), (440, 241)])
+    drawing.text(640, 28, "conditions", "bold")
+    drawing.line([(560, 294), (560, 60)], "forward-line", "forward-tip")
+    arrow([(560, 280), (610, 280), (610, 241)])
+    for row, words in enumerate(["norm", "f"]):
+        drawing.box(610, 224 - 80 * row, 56, words)
+    arrow([(610, 207), (610, 163)])
+    arrow([(610, 127), (610, 84), (564, 84)])
+    drawing.box(720, 184, 40, "c")
+    arrow([(720, 167), (720, 106), (614, 106)], "read")
+    arrow([(700, 184), (614, 184)], "read")
+    drawing.text(672, 98, "gate", "back small")
+    drawing.text(657, 176, "scale", "back small")
+    drawing.text(657, 200, "shift", "back small")
+    drawing.write("reads.svg")
+
+
 if __name__ == "__main__":
-    for draw in (block, attention, graded, cloud, passes):
+    for draw in (block, attention, graded, cloud, passes, reads):
         draw()

@@ -55,7 +55,7 @@ impl StreamBuilder<'_> {
         }
         body.extend(self.finished(architecture.embedding_norm, train));
         body.extend(projection(EmbeddingProjection::Sum, architecture.biases));
-        Entrance::new(architecture.seq_len, Source::Embedding(Embedding { width, ids, terms }), body)
+        Entrance::new(architecture.seq_len, Source::Embedding(Embedding::new(width, ids, terms)), body)
     }
 
     /// Embedded patches or frames, whose entries are independent with distribution N(0, 1).

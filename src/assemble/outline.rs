@@ -52,7 +52,7 @@ impl<'s> Found<'s> {
                 Op::Mixture(mixture) => {
                     self.mixture.get_or_insert(mixture);
                 }
-                Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) => {}
+                Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) | Op::Read(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body));
         }

@@ -37,7 +37,7 @@ fn paths(nodes: &[Node]) -> Vec<String> {
     let mut all = Vec::new();
     for node in nodes {
         let inside = match &node.op {
-            Op::Apply(_) => Vec::new(),
+            Op::Apply(_) | Op::Read(_) => Vec::new(),
             Op::Chain(body) => paths(body),
             Op::Sum(sum) => sum.branches.iter().flat_map(|branch| paths(&branch.body)).collect(),
             Op::Product(product) => product.factors.iter().flat_map(|factor| paths(factor)).collect(),

@@ -199,6 +199,14 @@ pub(super) static SHARED_WIDTH: CaveatKind = CaveatKind {
     advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
 };
 
+pub(super) static READ_WIDTH: CaveatKind = CaveatKind {
+    name: "read_width",
+    quantity: "±, terms of order 1/width",
+    size: "number of parts that read other signals",
+    about: "Parts of sums, products or concatenations read an earlier site or another stream, at infinite width alone.",
+    advice: "Measure with `sigprop validate --stack`, whose networks have a finite width.",
+};
+
 pub(super) static RECURRENCE_WIDTH: CaveatKind = CaveatKind {
     name: "recurrence_width",
     quantity: "±, token correlations of gradients of steps and strengths",
@@ -249,7 +257,7 @@ pub(super) static ORTHOGONAL_ATTENTION: CaveatKind = CaveatKind {
 
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 29] = [
+    pub const ALL: [&'static Self; 30] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -273,6 +281,7 @@ impl CaveatKind {
         &UNEVEN_ROWS,
         &SHARED_TENSOR,
         &SHARED_WIDTH,
+        &READ_WIDTH,
         &RECURRENCE_WIDTH,
         &IDLE_STATE,
         &FEW_HEADS,

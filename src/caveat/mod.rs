@@ -101,6 +101,9 @@ pub enum Condition {
     /// Several sites use one tensor, and the prediction follows this at infinite width alone; the number is how many use
     /// it.
     SharedWidth(usize),
+    /// Parts read other signals than their common input, and the prediction is that of infinite width; the number is how
+    /// many do.
+    ReadWidth(usize),
     /// A recurrence is predicted at infinite width, but for the fluctuating cosine of two tokens.
     RecurrenceWidth,
     /// The state of a recurrence adds little to its output; the number is its share of the second moment.
@@ -161,6 +164,7 @@ impl Condition {
             Self::UnevenRows(_) => &kind::UNEVEN_ROWS,
             Self::SharedTensor(..) => &kind::SHARED_TENSOR,
             Self::SharedWidth(_) => &kind::SHARED_WIDTH,
+            Self::ReadWidth(_) => &kind::READ_WIDTH,
             Self::RecurrenceWidth => &kind::RECURRENCE_WIDTH,
             Self::IdleState(_) => &kind::IDLE_STATE,
             Self::FewHeads(..) => &kind::FEW_HEADS,
@@ -195,7 +199,7 @@ impl Condition {
             | Self::SinkWidth(size)
             | Self::OrthogonalAttention(size)) => Some(size),
             &Self::FewHeads(second_moment, gradient) => Some(second_moment.max(gradient)),
-            &(Self::SampledText(count, _) | Self::SharedWidth(count)) => Some(count as f64),
+            &(Self::SampledText(count, _) | Self::SharedWidth(count) | Self::ReadWidth(count)) => Some(count as f64),
             Self::Scheme(_)
             | Self::SchemeScale(_)
             | Self::Config(_)
@@ -297,6 +301,7 @@ impl Condition {
                 "{uses} sites use this tensor, and the prediction follows its uses at infinite width alone. There is no ±, second \
                  moments may be off by a share of about {uses}/width, and effects of first steps treat each use as independent"
             ),
+            Self::ReadWidth(reads) => of_reads(*reads),
             Self::RecurrenceWidth => RECURRENCE.to_owned(),
             Self::IdleState(share) => format!(
                 "the state adds {} of the output: this layer starts as a gated map of single tokens, and queries, keys and steps \
@@ -317,6 +322,14 @@ fn as_gaussian(deviation: f64) -> String {
         "queries, keys or values have orthogonal weights, and terms of order 1/width are those of an attention with Gaussian \
          weights. The ± of its output may be too large by up to {}",
         percent(deviation)
+    )
+}
+
+/// Returns the text of [`Condition::ReadWidth`].
+fn of_reads(reads: usize) -> String {
+    format!(
+        "parts that read other signals ({reads}) are predicted at infinite width alone. There is no ±, and second moments \
+         may be off by a share of about the number of blocks/width"
     )
 }
 

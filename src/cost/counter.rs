@@ -254,6 +254,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
                 Array::new(seq_len, width)
             }
             Component::Scale(_) | Component::Rotary(_) => Array::new(seq_len, width),
+            Component::Select(select) => Array::new(seq_len, select.width),
             Component::Embedding(term) => {
                 self.embedding(at, term, 0, &input);
                 Array::new(seq_len, width)

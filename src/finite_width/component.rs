@@ -24,7 +24,7 @@
 //! The first column is the map from the numbers at the output to those at the input. A linear map conserves g·x, a norm
 //! removes it. Derived in docs/expansion.md, section 4.
 
-use sigprop_stack::{Convolution, Dropout, Linear, Norm, NormKind};
+use sigprop_stack::{Convolution, Dropout, Linear, Norm, NormKind, Select};
 
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
@@ -166,6 +166,11 @@ impl Context<'_> {
             },
             ..self.unchanged()
         }
+    }
+
+    /// The finite-width terms of a selection of features.
+    pub(crate) fn select(&self, select: Select) -> Answer {
+        Answer { width: select.width as f64, variance: None, ..self.unchanged() }
     }
 
     /// The finite-width terms of a convolution. Its features are Gaussian if they read all features of the input;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use sigprop_stack::{
-    Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Source, Stack,
+    Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Read, Source, Stack,
 };
 
 use crate::mean_field::dual::function::{is_odd, large_degrees};
@@ -35,6 +35,8 @@ struct Features {
 
 impl Features {
     const GAUSSIAN: Self = Self { has_mean: false, is_skewed: false, is_heavy: false };
+    /// The features of an earlier site, which are not kept.
+    const ARBITRARY: Self = Self { has_mean: true, is_skewed: true, is_heavy: true };
 
     /// Returns the deviations of a sum or a concatenation of two sets of features.
     fn or(self, other: Self) -> Self {
@@ -60,7 +62,11 @@ impl Features {
             Component::Norm(norm) if norm.kind == NormKind::LayerNorm => Self { has_mean: false, ..self },
             Component::Dropout(Dropout { rate }) => Self { is_heavy: self.is_heavy || *rate > MANY, ..self },
             Component::Embedding(term) => Self { has_mean: self.has_mean || is_wave(term), ..self },
-            Component::Norm(_) | Component::Scale(_) | Component::Rotary(_) | Component::Prepend(_) => self,
+            Component::Norm(_)
+            | Component::Scale(_)
+            | Component::Rotary(_)
+            | Component::Prepend(_)
+            | Component::Select(_) => self,
         }
     }
 
@@ -101,6 +107,8 @@ impl<'s> Search<'s> {
         let all = |of: Vec<Features>| of.into_iter().reduce(Features::or).unwrap_or(x);
         match op {
             Op::Apply(component) => x.behind(component),
+            Op::Read(Read::Stream(stream)) => self.ends[*stream],
+            Op::Read(Read::Site(_)) => Features::ARBITRARY,
             Op::Chain(body) => self.through(body, x, makes_keys),
             Op::Mixture(mixture) => self.through(&mixture.expert, x, makes_keys),
             Op::Sum(sum) => {

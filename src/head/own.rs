@@ -30,7 +30,7 @@
 
 use std::collections::HashMap;
 
-use sigprop_stack::{Component, Node, Norm, NormKind, Op, SiteTable, Stack, Sum};
+use sigprop_stack::{Component, Node, Norm, NormKind, Op, Read, SiteTable, Stack, Sum};
 
 use super::ln_second;
 use crate::predict::ForwardPass;
@@ -54,7 +54,8 @@ impl Own {
         let levels = table.sites.iter().map(|row| (row.site.as_str(), ln_second(row))).collect();
         let prefix = if stack.streams.len() > 1 { &stream.name } else { "" };
         let start = Carried { cosine: root_part(variance.ln(), second.ln()), ln_second: second.ln(), norms: None };
-        let Carried { cosine, ln_second: _, norms } = Levels(levels).through(&stream.body, prefix, start);
+        let Carried { cosine, ln_second: _, norms } =
+            Levels { levels, earlier: HashMap::new() }.through(&stream.body, prefix, start);
         match norms {
             None => Self { cosine, kept: 1.0, radial: 1.0 },
             Some(Norms { first, last: _, lost }) => Self { cosine, kept: 1.0 - first * first, radial: -lost },
@@ -94,14 +95,20 @@ struct Norms {
     lost: f64,
 }
 
-/// ln E x² of every site, by the path of the site.
-struct Levels<'a>(HashMap<&'a str, f64>);
+/// The sites of a stack, by path.
+struct Levels<'a> {
+    /// ln E x² of every site.
+    levels: HashMap<&'a str, f64>,
+    /// The signals of the sites that were passed.
+    earlier: HashMap<String, Carried>,
+}
 
 impl Levels<'_> {
-    fn through(&self, body: &[Node], path: &str, start: Carried) -> Carried {
+    fn through(&mut self, body: &[Node], path: &str, start: Carried) -> Carried {
         body.iter().fold(start, |x, node| {
             let path = if path.is_empty() { node.name.clone() } else { format!("{path}.{}", node.name) };
-            let ln_second = self.0[path.as_str()];
+            // A read is no site.
+            let ln_second = self.levels.get(path.as_str()).copied().unwrap_or(f64::NEG_INFINITY);
             let (cosine, norms) = match &node.op {
                 Op::Apply(Component::Norm(norm @ Norm { kind: NormKind::LayerNorm | NormKind::RmsNorm, .. })) => {
                     (x.cosine * unbiased(norm, ln_second), Some(x.normed()))
@@ -112,16 +119,21 @@ impl Levels<'_> {
                     (end.cosine, end.norms)
                 }
                 Op::Sum(sum) => self.summed(sum, &path, x, ln_second),
+                Op::Read(Read::Site(site)) => return self.earlier[site],
+                // Another stream does not have this embedding.
+                Op::Read(Read::Stream(_)) => return Carried { cosine: 0.0, ln_second, norms: None },
                 Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Recurrence(_) | Op::Mixture(_) => {
                     (0.0, x.norms)
                 }
             };
-            Carried { cosine, ln_second, norms }
+            let y = Carried { cosine, ln_second, norms };
+            self.earlier.insert(path, y);
+            y
         })
     }
 
     /// Returns the cosine of a sum, and the norms on the branch that contributes most to it.
-    fn summed(&self, sum: &Sum, path: &str, x: Carried, ln_second: f64) -> (f64, Option<Norms>) {
+    fn summed(&mut self, sum: &Sum, path: &str, x: Carried, ln_second: f64) -> (f64, Option<Norms>) {
         let parts: Vec<(f64, Option<Norms>)> = sum
             .branches
             .iter()
@@ -152,6 +164,10 @@ fn kept(component: &Component, [before, after]: [f64; 2]) -> f64 {
         Component::Scale(_) | Component::Prepend(_) => 1.0,
         // Noise of mean zero is added.
         Component::Dropout(_) | Component::Embedding(_) => root_part(before, after),
-        Component::Linear(_) | Component::Activation(_) | Component::Rotary(_) | Component::Convolution(_) => 0.0,
+        Component::Linear(_)
+        | Component::Activation(_)
+        | Component::Rotary(_)
+        | Component::Convolution(_)
+        | Component::Select(_) => 0.0,
     }
 }

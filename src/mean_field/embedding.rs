@@ -169,7 +169,7 @@ mod tests {
         let law = PowerLaw { vocab_size: 4, exponent: 0.0 };
         let table = Tensor { name: String::new(), init: Init::Normal { std: 0.2 } };
         let terms = vec![EmbeddingTerm::Token { table }];
-        let source = Embedding { width: 64, ids: Ids::PowerLaw(law), terms };
+        let source = Embedding::new(64, Ids::PowerLaw(law), terms);
         let positions = Arc::new(Positions::groups(&[3.0], Some(Arc::new(Repetition::new(law)))));
         embedded(&source, &positions).kernel.assert_is([0.04, 0.25]);
         let gradient = Gradient::independent(Kernel::new(&positions, |_| 1.0, |_| 0.5));

@@ -39,6 +39,7 @@ mod rotary;
 pub(crate) mod rotation;
 pub(crate) mod rule;
 mod scale;
+mod select;
 pub(crate) mod signal;
 pub(crate) mod softmax;
 pub(crate) mod steps;

@@ -47,7 +47,7 @@ impl ForwardPass {
     fn start(theory: Theory, stack: &Stack) -> Self {
         let ids = if sequences::has_given_ids(stack) { sequences::given(stack).swap_remove(0) } else { vec![] };
         let start = |segment| {
-            let pass = mean_field::MeanFieldPass::new(Sites::Stream, Some(Grading::FINE), (None, segment), ids.clone());
+            let pass = mean_field::MeanFieldPass::new(stack, Sites::Stream, Some(Grading::FINE), (None, segment), &ids);
             Forward::start(theory, pass, &stack.streams[0])
         };
         Self(sequences::segments(stack).into_iter().map(start).collect())
@@ -72,8 +72,13 @@ impl ForwardPass {
         }
     }
 
-    /// Continues through `body`, which must fit the width of the current signal.
+    /// Continues through `body`, which must fit the width of the current signal. Its parts must not read other signals
+    /// than their common input.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
+        if let Some(node) = body.iter().find(|node| node.op.reads().next().is_some()) {
+            let what = "a part that reads another signal, where a scheme depends on signals,";
+            return Err(PredictError::NotFollowed { site: node.name.clone(), what });
+        }
         self.0.iter_mut().try_for_each(|forward| forward.through(body))
     }
 

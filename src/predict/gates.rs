@@ -247,7 +247,7 @@ impl Interpreter<'_> for Pass<'_> {
             Component::Embedding(term) => x || term.table().is_none_or(|table| self.passes(table)),
             Component::Prepend(prepend) => x || self.passes(&prepend.token),
             Component::Scale(scale) => x && scale.factor != 0.0,
-            Component::Dropout(_) | Component::Rotary(_) => x,
+            Component::Dropout(_) | Component::Rotary(_) | Component::Select(_) => x,
         };
         Ok((y, Kept::Input(x)))
     }
@@ -283,7 +283,7 @@ impl Interpreter<'_> for Pass<'_> {
                 true
             }
             Component::Scale(scale) => scale.factor != 0.0,
-            Component::Dropout(_) | Component::Rotary(_) => true,
+            Component::Dropout(_) | Component::Rotary(_) | Component::Select(_) => true,
         })
     }
 
@@ -358,7 +358,9 @@ fn is_certain(mixture: &Mixture) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Branch, Gaussian, Init, Linear, Multiplied, Node, Op, ScaleParameter, Sum, Weighting};
+    use sigprop_stack::{
+        Branch, Gaussian, Init, Linear, Multiplied, Node, Op, Product, Read, ScaleParameter, Sum, Weighting,
+    };
 
     use super::*;
     use crate::architecture::{Architecture, Experts, NormChoice, NormPlacement};
@@ -417,6 +419,31 @@ mod tests {
         };
         let routers = of_scheme(Architecture { experts: Some(experts), ..Architecture::default() }, "xavier");
         assert!(routers.iter().any(|of| of.tensor.ends_with("router.weight") && of.gates.is_empty()), "{routers:?}");
+    }
+
+    /// A stream of conditions c that gates a branch, x + (G c)·(W x), with G = 0 as in adaLN-zero: G has a gradient and is
+    /// the gate of W and of the map before c.
+    #[test]
+    fn a_condition_opens_its_gate() {
+        let map = |name: &str, std: f64| {
+            let weight = Tensor { name: format!("blocks.0.{name}"), init: Init::Normal { std } };
+            let linear = Linear { fan_in: 8, fan_out: 8, weight, bias: None, standardised: None };
+            Node::apply(name, Component::Linear(linear))
+        };
+        let read = Node::new("read", Op::Read(Read::Stream(0)));
+        let gated = Op::Product(Product { factors: vec![vec![map("in", 1.0)], vec![read, map("gate", 0.0)]] });
+        let branches = [vec![], vec![Node::new("gated", gated)]].map(|body| Branch::constant(1.0, body));
+        let sum = Node::new("block", Op::Sum(Sum { branches: branches.into() }));
+        let of = |name: &str, correlation, body| {
+            let source = Source::Gaussian(Gaussian { width: 8, mean: 0.0, variance: 1.0, correlation });
+            Stream { name: name.to_owned(), seq_len: 4, source, body: vec![body] }
+        };
+        let streams = vec![of("condition", 1.0, map("condition", 1.0)), of("main", 0.0, sum)];
+        let stack = Stack::new("", streams, GradientSeed { stream: 1, correlation: 0.0 });
+        let blocked = predict(&stack, Sites::Stream).expect("a prediction").blocked;
+        let gates = || vec!["blocks.0.gate".to_owned()];
+        let of: Vec<_> = blocked.into_iter().map(|of| (of.tensor, of.gates)).collect();
+        assert_eq!(of, [("blocks.0.condition".to_owned(), gates()), ("blocks.0.in".to_owned(), gates())]);
     }
 
     /// x + B A x, as in an adapter: B = 0 has a gradient and is the gate of A. If A and B are both zero, neither has a

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use sigprop_stack::{Quantity, SiteTable, Stack};
+use sigprop_stack::{Quantity, SiteTable, Stack, Stream};
 
 use super::finite_width::Found;
+use super::reads::joined;
 use super::rows::Rows;
+use super::shared::{Follows, SharedPass};
 use super::{
     Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, finite_width, mean_field, sequences,
-    shared,
 };
 use crate::caveat::{Caveat, Condition};
 use crate::mean_field::positions::{Grading, layout::Layout};
@@ -76,8 +77,11 @@ pub(super) fn predict(
 
 /// Returns true if only some positions of a stream are followed, which represent all of them.
 fn is_graded(stack: &Stack) -> bool {
-    let of = |stream| Layout::of(stream, Some(Grading::SPARSE), None, None).is_graded();
-    !sequences::has_given_ids(stack) && stack.streams.iter().any(of)
+    let of = |index| {
+        let streams: Vec<&Stream> = joined(stack, index).into_iter().map(|stream| &stack.streams[stream]).collect();
+        Layout::of(&streams, Some(Grading::SPARSE), None, None).is_graded()
+    };
+    !sequences::has_given_ids(stack) && (0..stack.streams.len()).any(of)
 }
 
 /// Returns a caveat that the finest grading does not suffice.
@@ -94,14 +98,14 @@ fn passes(
     (same_ids, each): (Option<f64>, &(dyn Fn() + Sync)),
 ) -> Result<Vec<Vec<Rows>>, PredictError> {
     let tables = Arc::default();
-    let is_shared = shared::is_followed(stack);
+    let follows = Follows::of(stack);
     let pass = |segment, ids: &[Vec<u32>]| {
         let leading = || {
-            let pass = mean_field::MeanFieldPass::new(options.sites, grading, (same_ids, segment), ids.to_vec());
+            let pass = mean_field::MeanFieldPass::new(stack, options.sites, grading, (same_ids, segment), ids);
             pass.sharing(&tables).asked(options.steps)
         };
-        if is_shared {
-            return shared::SharedPass::new(leading()).through(stack);
+        if let Some(follows) = follows {
+            return SharedPass::new(follows, leading()).through(stack);
         }
         if options.theory == Theory::MeanField {
             return leading().through(stack);

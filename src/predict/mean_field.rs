@@ -4,12 +4,13 @@ use std::mem::take;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mixture, Norm,
-    PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Activation, Attention, Branch, Component, Fan, GradientSeed, Interpreter, Linear, Mixture, Norm, PositionBias,
+    ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
 use super::pooled::Pooled;
+use super::reads::joined;
 use super::rows::{LinearNote, Rows, ScaleNote, Sharpness, WeightNote};
 use super::tables::Tables;
 use super::{PredictError, Sites};
@@ -54,15 +55,11 @@ const ERASED: f64 = 0.4;
 /// A pass of the moments of the infinitely wide network through a stack.
 pub(crate) struct MeanFieldPass {
     sites: Sites,
-    /// How finely positions are graded; `None` if all positions are followed.
-    grading: Option<Grading>,
     /// The correlation between tokens of equal ids in the gradients that start the backward pass; `None` if it is the
     /// same as between other tokens.
     same_ids: Option<f64>,
-    /// The share of the positions that are in the first of two segments; `None` if the sequence has no segments.
-    segment: Option<f64>,
-    /// The given ids, one sequence per stream; empty where ids are sampled.
-    ids: Vec<Vec<u32>>,
+    /// The positions that every stream distinguishes.
+    layouts: Vec<Layout>,
     /// The number of streams entered in this pass. `positions` are the positions of all streams entered so far in any
     /// pass.
     streams: usize,
@@ -110,19 +107,20 @@ pub(crate) enum Kept {
 }
 
 impl MeanFieldPass {
-    /// Returns a pass before the first stream.
+    /// Returns a pass before the first stream of `stack`. `ids` are the given ids, one sequence per stream, empty where
+    /// ids are sampled.
     pub(crate) fn new(
+        stack: &Stack,
         sites: Sites,
         grading: Option<Grading>,
         (same_ids, segment): (Option<f64>, Option<f64>),
-        ids: Vec<Vec<u32>>,
+        ids: &[Vec<u32>],
     ) -> Self {
+        let layouts = (0..stack.streams.len()).map(|index| layout(stack, index, (grading, segment), ids)).collect();
         Self {
             sites,
-            grading,
             same_ids,
-            segment,
-            ids,
+            layouts,
             streams: 0,
             positions: Vec::new(),
             tables: Arc::default(),
@@ -169,13 +167,8 @@ impl MeanFieldPass {
     pub(super) fn enter(&mut self, stream: &Stream) -> Arc<Signal> {
         let place = self.streams;
         self.streams += 1;
-        let ids = match &stream.source {
-            Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
-            Source::Embedding(_) | Source::Gaussian(_) => None,
-        };
         if place == self.positions.len() {
-            let layout = Layout::of(stream, self.grading, self.segment, ids);
-            self.positions.push(self.tables.positions(&layout));
+            self.positions.push(self.tables.positions(&self.layouts[place]));
         }
         let positions = Arc::clone(&self.positions[place]);
         if positions.chart.is_some() && positions.nodes() < stream.seq_len {
@@ -222,6 +215,7 @@ impl MeanFieldPass {
             Component::Scale(scale) => Rule::Component(scale),
             Component::Embedding(term) => Rule::Component(term),
             Component::Prepend(prepend) => Rule::Component(prepend),
+            Component::Select(select) => Rule::Component(select),
             Component::Activation(activation) => Rule::Shared(Tables::dual(*activation)),
             Component::Rotary(rotary) => Rule::Shared(Arc::new(self.tables.turn(rotary, chart(x)))),
             Component::Convolution(convolution) => {
@@ -405,6 +399,14 @@ impl MeanFieldPass {
     }
 }
 
+/// Returns the layout of the stream with this index. `ids` are the given ids of all streams.
+fn layout(stack: &Stack, index: usize, (grading, segment): (Option<Grading>, Option<f64>), ids: &[Vec<u32>]) -> Layout {
+    let joined = joined(stack, index);
+    let given = joined.iter().find_map(|stream| ids.get(*stream).filter(|ids| !ids.is_empty()));
+    let streams: Vec<&Stream> = joined.iter().map(|stream| &stack.streams[*stream]).collect();
+    Layout::of(&streams, grading, segment, given.map(Vec::as_slice))
+}
+
 /// Returns the output of a norm that consists of several components, from the output `y` of the last component.
 pub(super) fn last_step(norm: &Norm, y: &Signal) -> Signal {
     Signal { kernel: y.kernel.clone().shifted(norm.bias.variance()), ..y.clone() }
@@ -452,6 +454,12 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
 /// Returns the chart of the positions of `x`, which has one because positions differ.
 fn chart(x: &Signal) -> &Arc<Chart> {
     x.kernel.positions.chart.as_ref().expect("positions differ in rotations and recurrences")
+}
+
+/// Returns true if signals have the same positions.
+fn are_joined(parts: &[Arc<Signal>]) -> bool {
+    let of = |part: &Arc<Signal>| (part.kernel.own.len(), part.kernel.pairs.len());
+    parts.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]))
 }
 
 /// Returns the largest |E x|/√(E x²) of all positions.
@@ -530,6 +538,11 @@ impl Interpreter<'_> for MeanFieldPass {
             let is_large = second_moment.max(gradient) > FEW_HEADS;
             self.rows.caveat(at, is_large.then_some(Condition::FewHeads(second_moment, gradient)));
         }
+        if let (Component::Select(_), Some(parts)) = (component, &x.parts)
+            && parts.iter().any(|part| (part.squares / part.features - 1.0).abs() > SMALL_MEAN)
+        {
+            return Err(not_followed(at, "a selection of features from parts of different sizes"));
+        }
         Ok(self.through_component(component, x))
     }
 
@@ -592,6 +605,9 @@ impl Interpreter<'_> for MeanFieldPass {
                 let erased = recurred.erased_share();
                 self.rows.caveat(at, (erased > ERASED).then_some(Condition::LongErasing(erased)));
                 return Ok((recurred.output(), Kept::Recurrence(Arc::new(recurred))));
+            }
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) if !are_joined(&parts) => {
+                return Err(not_followed(at, "a part that reads tokens of other positions"));
             }
             Fan::Sum(sum) => self.summed(at, sum, &x, &parts),
             Fan::Product(product) => product.merge(&x, &parts),

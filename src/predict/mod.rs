@@ -7,6 +7,7 @@ mod graded;
 mod masks;
 pub(crate) mod mean_field;
 mod pooled;
+mod reads;
 mod rows;
 mod sequences;
 mod shared;
@@ -18,6 +19,7 @@ mod variance_map;
 use serde::Serialize;
 use sigprop_stack::{GIBIBYTE, Number, Optimizer, Quantity, SiteTable, Stack, StackError, Stream, check};
 
+use self::shared::Follows;
 use crate::caveat::Caveat;
 pub use crate::mean_field::dual::expression::UnfitExpression;
 pub use forward_pass::ForwardPass;
@@ -280,11 +282,14 @@ pub(crate) fn predict_seeded(
     each: &(dyn Fn() + Sync),
 ) -> Result<Prediction, PredictError> {
     check(stack)?;
+    reads::check(stack)?;
     let mut prediction = graded::predict(stack, options, same_ids, each)?;
     prediction.blocked = blocked(stack, None, &prediction.table.weights);
     prediction.token_share = token_share::token_share(stack);
     prediction.repeller = prediction.changes_much().then(|| variance_map::repeller(stack)).flatten();
-    prediction.caveats.extend(tensors::caveats(stack, &prediction.table, shared::is_followed(stack)));
+    let follows = Follows::of(stack);
+    prediction.caveats.extend(reads::caveat(stack));
+    prediction.caveats.extend(tensors::caveats(stack, &prediction.table, follows == Some(Follows::Uses)));
     Ok(prediction)
 }
 

@@ -1,7 +1,8 @@
-//! Stacks in which several sites use one tensor, such as ALBERT with its one block, for exchangeable tokens.
+//! Stacks in which several sites use one tensor, such as ALBERT with its one block, for exchangeable tokens, and stacks
+//! in which several parts read one signal, such as the first one before every block.
 //!
-//! Their vectors are correlated if both come from one tensor. The pass of [`super::mean_field`] takes branches and
-//! gradients as uncorrelated; this pass adds the covariances C to its sums:
+//! Vectors of the network are correlated if both come from one tensor or from one signal. The pass of
+//! [`super::mean_field`] takes branches and gradients as uncorrelated; this pass adds the covariances C to its sums:
 //!
 //! ```text
 //! sums         y = Σ_i β_i x_i       E y_a y_b = … + Σ_i≠j β_i β_j C^ij_ab        C(y, z) = Σ_i β_i C(x_i, z)
@@ -9,30 +10,36 @@
 //! two uses     C(y, y') = E y y' − E y E y' by the rule of the component, from E x x' = C(x, x') + E x E x'
 //! others       C = 0
 //! weights      E dW² = Σ_lm Σ_ab E g^l_a g^m_b E x^l_a x^m_b                      gains of norms likewise, with y/gain
+//! reads        g = g_stream + Σ_r g_r at the signal that is read, a sum as above
 //! ```
 //!
 //! where a, b are positions of tokens; E is the average over random weights and over features; β_i is the factor of a
 //! branch; c is the gain of a norm over the root of the second moment; C(x, z)_ab is E x_a z_b − E x_a E z_b; C^ij is
 //! C(x_i, x_j); two uses are two linear maps with one tensor, or two activations, products or attentions of the same
 //! kind, with the inputs x, x' and the outputs y, y'; l, m are uses of W with the inputs x^l and the gradients g^l at
-//! the output. Gradients follow the same lines backward.
+//! the output; r are the parts that read a signal; g, g_stream, g_r are the gradient at this signal, the gradient from
+//! the node after it, and the gradient from part r. Gradients follow the same lines backward.
 //!
 //! The rule of a component for two uses is its rule for two tokens, one from each use. Attention mixes tokens and has a
 //! rule of its own, [`Attended::between`].
 //!
-//! Assumptions: tokens are exchangeable, so that C_ab = C_ba; the network is infinitely wide, where vectors that come
-//! from different tensors are independent, and so are W forward and its transpose backward. Source: Yang 2020.
+//! Assumptions: the network is infinitely wide, where vectors that come from different tensors are independent, and so
+//! are W forward and its transpose backward. Where tensors are followed, tokens are exchangeable, so that C_ab = C_ba.
+//! Where reads alone are followed, tokens may differ by position, C_ab is averaged with C_ba, and C is 0 between the
+//! outputs of two activations, products or attentions whose inputs are correlated. Source: Yang 2020.
 
 use std::mem::take;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
-    Attention, Component, Fan, GradientSeed, Interpreter, Linear, Node, Norm, NormKind, Op, PositionBias, Product,
-    Scale, Site, Stack, Stream, run,
+    Attention, Component, Fan, GradientSeed, Interpreter, Linear, Mixture, Node, Norm, NormKind, Op, PositionBias,
+    Product, Scale, Site, Stack, Stream, run,
 };
 
-use super::mean_field::{self, MeanFieldPass};
+use super::masks::Masks;
+use super::mean_field::{self, MeanFieldPass, PASSES};
+use super::reads::{count, reads};
 use super::rows::Rows;
 use super::{PredictError, sequences, tensors};
 use crate::mean_field::attention::Attended;
@@ -44,8 +51,27 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
 use crate::mean_field::signal::Signal;
 
+/// The part of a stack that this pass follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// The uses of tensors, and reads.
+    Uses,
+    /// Reads alone.
+    Reads,
+}
+
+impl Follows {
+    /// Returns the part of `stack` that this pass follows; `None` if there is none.
+    pub(super) fn of(stack: &Stack) -> Option<Self> {
+        if has_rules_for_uses(stack) {
+            return Some(Self::Uses);
+        }
+        reads(stack).next().map(|_| Self::Reads)
+    }
+}
+
 /// Returns true if several sites of `stack` use one tensor and this pass has all rules for it.
-pub(super) fn is_followed(stack: &Stack) -> bool {
+fn has_rules_for_uses(stack: &Stack) -> bool {
     /// The largest number of nodes. Time and memory grow as its square.
     const MOST: usize = 500;
     let nodes = || stack.streams.iter().flat_map(|stream| &stream.body);
@@ -55,10 +81,6 @@ pub(super) fn is_followed(stack: &Stack) -> bool {
         && nodes().map(count).sum::<usize>() <= MOST
 }
 
-fn count(node: &Node) -> usize {
-    1 + node.op.bodies().flatten().map(count).sum::<usize>()
-}
-
 fn has_rule(node: &Node) -> bool {
     let itself = match &node.op {
         Op::Apply(Component::Linear(linear)) => linear.standardised.is_none(),
@@ -66,7 +88,7 @@ fn has_rule(node: &Node) -> bool {
         Op::Sum(sum) => sum.branches.iter().all(|branch| branch.drop_rate == 0.0),
         Op::Attention(attention) => !matches!(attention.bias, Some(PositionBias::Disentangled(_))),
         Op::Mixture(_) | Op::Concat(_) | Op::Recurrence(_) => false,
-        Op::Apply(_) | Op::Chain(_) | Op::Product(_) => true,
+        Op::Apply(_) | Op::Chain(_) | Op::Product(_) | Op::Read(_) => true,
     };
     itself && node.op.bodies().flatten().all(has_rule)
 }
@@ -144,6 +166,7 @@ struct Use {
 /// A pass of the moments of the infinitely wide network through a stack with shared tensors.
 pub(super) struct SharedPass<'s> {
     pass: MeanFieldPass,
+    follows: Follows,
     vectors: Vec<Vector<'s>>,
     /// The covariances of two vectors that were needed so far; `None` if they are independent.
     covariances: HashMap<[usize; 2], Option<Kernel>>,
@@ -152,14 +175,24 @@ pub(super) struct SharedPass<'s> {
 }
 
 impl<'s> SharedPass<'s> {
-    pub(super) fn new(pass: MeanFieldPass) -> Self {
-        Self { pass, vectors: Vec::new(), covariances: HashMap::new(), uses: Vec::new() }
+    pub(super) fn new(follows: Follows, pass: MeanFieldPass) -> Self {
+        Self { pass, follows, vectors: Vec::new(), covariances: HashMap::new(), uses: Vec::new() }
     }
 
-    /// Passes through `stack` and returns the rows.
+    /// Passes through `stack` and returns the rows, averaged over masks of stochastic depth.
     pub(super) fn through(mut self, stack: &'s Stack) -> Result<Rows, PredictError> {
-        run(stack, &mut self)?;
-        Ok(Rows::of_all(vec![(1.0, take(&mut self.pass.rows))]))
+        self.pass.masks = Masks::told_on(PASSES);
+        let mut passes = Vec::new();
+        loop {
+            run(stack, &mut self)?;
+            passes.push((self.pass.masks.weight(), take(&mut self.pass.rows)));
+            if !self.pass.again() {
+                return Ok(Rows::of_all(passes));
+            }
+            self.vectors.clear();
+            self.covariances.clear();
+            self.uses.clear();
+        }
     }
 
     fn signal(&mut self, value: Arc<Signal>, terms: Vec<Term>, origin: Origin<'s>) -> Indexed<Arc<Signal>> {
@@ -172,30 +205,31 @@ impl<'s> SharedPass<'s> {
         Indexed { index: self.signal(signal, terms, origin).index, value }
     }
 
-    fn positions(&self) -> &Arc<Positions> {
-        &self.vectors[0].signal.kernel.positions
+    fn positions(&self, vector: usize) -> &Arc<Positions> {
+        &self.vectors[vector].signal.kernel.positions
     }
 
     fn times(&self, index: usize, factor: f64) -> Term {
-        Term { index, factors: vec![factor; self.positions().nodes()].into(), ln_unit: 0.0 }
+        Term { index, factors: vec![factor; self.positions(index).nodes()].into(), ln_unit: 0.0 }
     }
 
     /// Returns the output of a component as its input times a factor; nothing if it is no multiple of its input.
     fn as_multiple(&self, component: &Component, input: usize) -> Vec<Term> {
         let sign = match component {
-            Component::Dropout(_) => return vec![self.times(input, 1.0)],
-            Component::Norm(norm) => norm.gain.signum(),
+            Component::Dropout(_) | Component::Embedding(_) => return vec![self.times(input, 1.0)],
+            Component::Norm(norm) if norm.steps().is_none() && BatchNorm::of(norm).is_none() => norm.gain.signum(),
             Component::Scale(Scale { factor }) => factor.signum(),
             Component::Linear(_)
+            | Component::Norm(_)
             | Component::Activation(_)
             | Component::Rotary(_)
-            | Component::Embedding(_)
+            | Component::Select(_)
             | Component::Convolution(_)
             | Component::Prepend(_) => return Vec::new(),
         };
         // A gradient has the same factor, and its kernel the square of it.
         let x = &self.vectors[input].signal;
-        let ones = Gradient::independent(Kernel::new(self.positions(), |_| 1.0, |_| 1.0));
+        let ones = Gradient::independent(Kernel::new(self.positions(input), |_| 1.0, |_| 1.0));
         let square = self.pass.rule(component, x).backward(x, x, &ones).kernel;
         let factors = square.own.iter().map(|own| own.sqrt() * sign).collect();
         vec![Term { index: input, factors, ln_unit: 0.5 * square.ln_unit }]
@@ -218,6 +252,9 @@ impl<'s> SharedPass<'s> {
         let [early, late] = [x.min(y), x.max(y)];
         if early == late {
             return Some(self.vectors[late].signal.centred_kernel());
+        }
+        if self.follows == Follows::Reads && self.vectors[late].terms.is_empty() {
+            return None;
         }
         if let Some(known) = self.covariances.get(&[early, late]) {
             return known.clone();
@@ -294,12 +331,12 @@ impl<'s> SharedPass<'s> {
                 _,
             ] => return None,
         };
-        Some(self.unpaired(&pairs))
+        Some(self.unpaired(of[0], &pairs))
     }
 
     /// Returns E x_a y_b of two vectors.
     fn products(&mut self, [x, y]: [usize; 2]) -> Kernel {
-        let covariance = self.covariance(x, y).unwrap_or_else(|| Kernel::zero(self.positions()));
+        let covariance = self.covariance(x, y).unwrap_or_else(|| Kernel::zero(self.positions(x)));
         let [x, y] = [x, y].map(|index| &self.vectors[index].signal);
         let (Some(of_x), Some(of_y)) = (&x.means, &y.means) else { return covariance };
         let own = of_x.iter().zip(of_y).map(|(x, y)| x * y).collect();
@@ -331,13 +368,13 @@ impl<'s> SharedPass<'s> {
         Signal { means: means.iter().any(|mean| *mean != 0.0).then_some(means), ..Signal::centred(x.width, kernel) }
     }
 
-    /// Returns the covariance of two vectors from pairs of their tokens.
-    fn unpaired(&self, pairs: &Signal) -> Kernel {
+    /// Returns the covariance of the vector `of` and another from pairs of their tokens.
+    fn unpaired(&self, of: usize, pairs: &Signal) -> Kernel {
         let kernel = pairs.centred_kernel();
-        let (own, points) = kernel.pairs.split_at(self.positions().nodes());
+        let (own, points) = kernel.pairs.split_at(self.positions(of).nodes());
         Kernel {
             ln_unit: kernel.ln_unit,
-            positions: Arc::clone(self.positions()),
+            positions: Arc::clone(self.positions(of)),
             own: own.into(),
             pairs: points.into(),
         }
@@ -345,6 +382,9 @@ impl<'s> SharedPass<'s> {
 
     /// Adds the products of the gradients of this use of a linear map or norm with those of later uses to E dW².
     fn collect(&mut self, this: Use) {
+        if self.follows == Follows::Reads {
+            return;
+        }
         let Origin::Output { component, x } = self.vectors[this.output].origin else { return };
         let mut uses = take(&mut self.uses);
         for later in &uses {
@@ -376,7 +416,7 @@ impl<'s> SharedPass<'s> {
         let mut products = match norm.kind {
             NormKind::LayerNorm => {
                 let covariance = self.covariance(inputs[0], inputs[1]);
-                covariance.unwrap_or_else(|| Kernel::zero(self.positions()))
+                covariance.unwrap_or_else(|| Kernel::zero(self.positions(inputs[0])))
             }
             NormKind::RmsNorm => self.products(inputs),
             NormKind::BatchNorm { .. } | NormKind::Dyt { .. } | NormKind::Derf { .. } => {
@@ -471,8 +511,12 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
         Ok(self.gradient(value, terms, origin))
     }
 
-    fn fork(&mut self, _: &Site, _: Fan, input: &Self::Signal, _: usize) -> Self::Signal {
-        input.clone()
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Self::Signal, part: usize) -> Self::Signal {
+        Indexed { index: input.index, value: self.pass.fork(at, fan, &input.value, part) }
+    }
+
+    fn experts(&self, mixture: &Mixture) -> usize {
+        self.pass.experts(mixture)
     }
 
     fn merge(
@@ -487,7 +531,9 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
         let (mut value, kept) = self.pass.merge(at, fan, x.value, values)?;
         let (terms, origin) = match (fan, &kept) {
             (Fan::Sum(sum), _) => {
-                let terms = sum.branches.iter().zip(&indices).map(|(branch, index)| self.times(*index, branch.scale));
+                let settled = self.pass.with_kept_branches(at, sum);
+                let terms =
+                    settled.branches.iter().zip(&indices).map(|(branch, index)| self.times(*index, branch.scale));
                 let terms: Vec<Term> = terms.collect();
                 let kernel = self.with_covariances(value.kernel.clone(), &terms);
                 // Means are in units of the kernel.
@@ -500,8 +546,9 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
                 let parts = indices.try_into().expect("attention has the parts query, key, value");
                 (Vec::new(), Origin::Attention { attention, parts, attended: Arc::clone(attended) })
             }
+            // Their uses are not followed, and their outputs are independent of other vectors.
             (Fan::Attention(_) | Fan::Concat(_) | Fan::Recurrence(_) | Fan::Mixture(_), _) => {
-                unreachable!("such stacks are not followed")
+                (Vec::new(), Origin::Start)
             }
         };
         let y = self.signal(value, terms, origin);
@@ -541,8 +588,11 @@ impl<'s> Interpreter<'s> for SharedPass<'s> {
     }
 
     fn arrive(&mut self, sum: Option<Self::Gradient>, more: Self::Gradient) -> Result<Self::Gradient, PredictError> {
-        assert!(sum.is_none(), "one stream has one end");
-        Ok(more)
+        let Some(sum) = sum else { return Ok(more) };
+        let terms = vec![self.times(sum.index, 1.0), self.times(more.index, 1.0)];
+        let mut value = self.pass.arrive(Some(sum.value), more.value)?;
+        value.kernel = self.with_covariances(value.kernel, &terms);
+        Ok(self.gradient(value, terms, Origin::Start))
     }
 
     fn observe(&mut self, at: &Site, signal: &Self::Signal) {

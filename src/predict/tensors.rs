@@ -68,7 +68,8 @@ fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {
             | Op::Product(_)
             | Op::Concat(_)
             | Op::Attention(_)
-            | Op::Recurrence(_) => None,
+            | Op::Recurrence(_)
+            | Op::Read(_) => None,
         };
         if let Some(weight) = weight {
             *uses.entry(&weight.name).or_default() += 1;
@@ -107,7 +108,13 @@ fn has_norms(body: &[Node]) -> bool {
     let in_sum = |node: &Node| match &node.op {
         Op::Sum(sum) => sum.branches.iter().any(|branch| has_norm(&branch.body)),
         Op::Chain(body) => has_norms(body),
-        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Recurrence(_) | Op::Mixture(_) => false,
+        Op::Apply(_)
+        | Op::Product(_)
+        | Op::Concat(_)
+        | Op::Attention(_)
+        | Op::Recurrence(_)
+        | Op::Mixture(_)
+        | Op::Read(_) => false,
     };
     body.iter().any(in_sum)
 }

@@ -53,7 +53,8 @@ impl Sums {
             | Component::Activation(_)
             | Component::Dropout(_)
             | Component::Rotary(_)
-            | Component::Prepend(_) => return false,
+            | Component::Prepend(_)
+            | Component::Select(_) => return false,
         }
         true
     }

@@ -64,7 +64,13 @@ fn flatten<'s>(body: &'s [Node], found: &mut Vec<&'s Component>) -> Option<()> {
             found.push(component);
             matches!(component, Component::Linear(_) | Component::Activation(_)).then_some(())
         }
-        Op::Sum(_) | Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Mixture(_) | Op::Recurrence(_) => None,
+        Op::Sum(_)
+        | Op::Product(_)
+        | Op::Concat(_)
+        | Op::Attention(_)
+        | Op::Mixture(_)
+        | Op::Recurrence(_)
+        | Op::Read(_) => None,
     })
 }
 

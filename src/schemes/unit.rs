@@ -94,6 +94,13 @@ impl Solution<'_> {
                     self.through(body, pass)?;
                     continue;
                 }
+                Op::Read(_) => {
+                    return Err(SchemeError::Undefined {
+                        scheme: ABOUT.name,
+                        expected: "parts that read their common input".to_owned(),
+                        got: node.name.clone(),
+                    });
+                }
                 Op::Sum(sum) => {
                     for branch in &mut sum.branches {
                         branch.drop_rate = 0.0;
@@ -150,7 +157,8 @@ impl Solution<'_> {
             | Component::Scale(_)
             | Component::Embedding(_)
             | Component::Rotary(_)
-            | Component::Prepend(_) => Ok(()),
+            | Component::Prepend(_)
+            | Component::Select(_) => Ok(()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod convolution;
 mod disentangled;
+mod reads;
 mod recurrence;
 
 use std::borrow::Cow;
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
-    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, Linear, MapRole, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup,
+    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Input, Interpreter,
+    LearningRates, Linear, MapRole, Mixture, Node, Norm, NormKind, Number, Parameter, PositionBias, RowGroup,
     ScaleParameter, Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
@@ -50,9 +51,7 @@ fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
             return Err(value("stack", "streams.body", "at least one node", "none".to_owned()));
         }
     }
-    for (index, stream) in stack.streams.iter().enumerate() {
-        check_memories(index, &stream.body)?;
-    }
+    reads::check(stack)?;
     let mut widths = Widths::with_room(stack.streams.iter().map(|stream| nodes(&stream.body)).sum());
     let outputs = forward(stack, &mut widths)?;
     if let Some(head) = &stack.head {
@@ -383,6 +382,15 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 x
             }
             Component::Convolution(convolution) => self.convolution(at, convolution, x)?,
+            Component::Select(select) => {
+                same_width(at, select.of, x.width)?;
+                size(site, "width", select.width)?;
+                if select.start.saturating_add(select.width) > select.of {
+                    let got = format!("{} … {}", select.start, select.start.saturating_add(select.width));
+                    return Err(value(site, "start", "features that x has, up to `of`", got));
+                }
+                Shape { width: select.width, ..x }
+            }
             Component::Prepend(prepend) => {
                 self.is_batch = false;
                 self.tensor(site, &prepend.token, [1, x.width])?;
@@ -402,6 +410,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
 
     fn merge(&mut self, at: &Site, fan: Fan<'s>, x: Shape, parts: Vec<Shape>) -> Result<(Shape, ()), StackError> {
         let site = at.path();
+        self.is_batch &= (0..parts.len()).all(|part| !matches!(fan.input(part), Input::Stream(_)));
         let y = match fan {
             Fan::Sum(sum) => {
                 for branch in &sum.branches {
@@ -549,20 +558,6 @@ fn nodes(body: &[Node]) -> usize {
     body.iter().map(|node| 1 + node.op.bodies().map(nodes).sum::<usize>()).sum()
 }
 
-/// Refuses attention to a stream that has not run yet.
-fn check_memories(stream: usize, body: &[Node]) -> Result<(), StackError> {
-    for node in body {
-        if let Op::Attention(attention) = &node.op
-            && let Some(memory) = attention.memory.filter(|&memory| memory >= stream)
-        {
-            let got = format!("{memory} in stream {stream}");
-            return Err(value(&node.name, "memory", "the index of an earlier stream", got));
-        }
-        node.op.bodies().try_for_each(|body| check_memories(stream, body))?;
-    }
-    Ok(())
-}
-
 fn check_sequences(site: &str, given: &GivenIds, seq_len: usize) -> Result<(), StackError> {
     if given.sequences.is_empty() {
         return Err(value(site, "sequences", "at least one", "none".to_owned()));
@@ -675,7 +670,7 @@ fn value(site: &str, field: &'static str, expected: &'static str, got: String) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dropout, Gaussian, Mask};
+    use crate::{Dropout, Gaussian, Mask, Op};
 
     fn stack(body: Vec<Node>) -> Stack {
         let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });

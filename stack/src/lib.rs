@@ -12,6 +12,7 @@ mod head;
 mod learning_rates;
 mod number;
 mod parameter;
+mod read;
 mod role;
 mod site;
 mod stack;
@@ -23,20 +24,21 @@ pub use check::{check, parameters};
 pub use components::{
     Activation, Attention, Binary, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled, Dropout,
     Embedding, EmbeddingTerm, Expression, ExpressionError, Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Multiplied,
-    Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, ScaleParameter, Source,
-    Step, StepBias, Stepped, Sum, Unary, Weighting, Write,
+    Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, ScaleParameter, Select,
+    Source, Step, StepBias, Stepped, Sum, Unary, Weighting, Write,
 };
 pub use error::StackError;
 pub use head::Head;
 pub use learning_rates::{LearningRates, Optimizer};
 pub use number::Number;
 pub use parameter::{Named, Parameter, Values};
+pub use read::Read;
 pub use role::{MapRole, RoleKind};
 pub use site::{BlockName, Site};
 pub use stack::{GradientSeed, Node, Op, RowGroup, Stack, Stream};
 pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};
 pub use tensor::{Init, Tensor};
-pub use traverse::{Fan, Interpreter, advance, forward, run};
+pub use traverse::{Fan, Input, Interpreter, advance, forward, run};
 
 /// Number of bytes in a GiB.
 pub const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;

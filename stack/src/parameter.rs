@@ -79,6 +79,7 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
         let mut walk = |body: &mut [Node]| in_body(body, &inner, change);
         match &mut node.op {
             Op::Apply(component) => in_component(component, &site, change),
+            Op::Read(_) => {}
             Op::Chain(body) => walk(body),
             Op::Sum(sum) => {
                 sum.branches.iter_mut().for_each(|branch| walk(&mut branch.body));
@@ -128,7 +129,11 @@ fn in_component(component: &mut Component, site: &str, change: &mut dyn FnMut(Na
         Component::Prepend(prepend) => [Some(&mut prepend.token), None],
         Component::Embedding(term) => return in_table(term, change),
         Component::Norm(norm) => return change(Named::Norm(format!("{site}.gain"), norm)),
-        Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => return,
+        Component::Activation(_)
+        | Component::Dropout(_)
+        | Component::Scale(_)
+        | Component::Rotary(_)
+        | Component::Select(_) => return,
     };
     tensors.into_iter().flatten().for_each(|tensor| change(Named::Tensor(tensor)));
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::{Stack, Stream};
+
 /// A point in a stack: the output of a node.
 #[derive(Clone, Debug)]
 pub struct Site<'s> {
@@ -29,6 +31,11 @@ struct Shared {
 }
 
 impl<'s> Site<'s> {
+    /// The start of a stream of `stack`.
+    pub(crate) fn of(stack: &'s Stack, stream: &'s Stream) -> Self {
+        Self::start((stack.streams.len() > 1).then_some(stream.name.as_str()))
+    }
+
     /// The start of a stream. `stream` is the prefix of its sites, if they need one.
     pub(crate) fn start(stream: Option<&'s str>) -> Self {
         let path = stream.unwrap_or_default().to_owned();

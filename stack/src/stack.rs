@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Component, Concat, Head, LearningRates, MapRole, Mixture, Product, Recurrence, Source, Sum};
+use crate::{
+    Attention, Component, Concat, Head, LearningRates, MapRole, Mixture, Product, Read, Recurrence, Source, Sum,
+};
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
 /// input of a prediction or a measurement.
@@ -13,7 +15,7 @@ use crate::{Attention, Component, Concat, Head, LearningRates, MapRole, Mixture,
 pub struct Stack {
     /// Name of the network.
     pub name: String,
-    /// Streams, run in order; attention may read the output of an earlier stream.
+    /// Streams, run in order; attention and parts of fans may read the output of an earlier stream.
     pub streams: Vec<Stream>,
     /// The gradient that starts the backward pass: its stream and the correlation of its tokens.
     pub gradient: GradientSeed,
@@ -153,6 +155,8 @@ pub enum Op {
     Mixture(Mixture),
     /// A recurrence over positions, such as a state-space model or linear attention.
     Recurrence(Recurrence),
+    /// Another signal in place of the input; the first node of a part of a sum, a product or a concatenation.
+    Read(Read),
 }
 
 impl Op {
@@ -161,9 +165,15 @@ impl Op {
         (0..).map_while(|index| self.body(index)).map(Vec::as_slice)
     }
 
+    /// Returns every signal that parts inside the operation read in place of their common input.
+    pub fn reads(&self) -> Box<dyn Iterator<Item = &Read> + '_> {
+        let itself = if let Self::Read(read) = self { Some(read) } else { None };
+        Box::new(itself.into_iter().chain(self.bodies().flatten().flat_map(|node| node.op.reads())))
+    }
+
     fn body(&self, index: usize) -> Option<&Vec<Node>> {
         match self {
-            Self::Apply(_) => None,
+            Self::Apply(_) | Self::Read(_) => None,
             Self::Chain(body) => [body].get(index).copied(),
             Self::Sum(sum) => sum.branches.get(index).map(|branch| &branch.body),
             Self::Product(product) => product.factors.get(index),

@@ -3,11 +3,16 @@
 //! Forward it runs chains in order and forks at sums, products and attention. Backward it runs the same nodes in
 //! exactly the reverse order, so that an interpreter can pair its observations. A node that the interpreter chose not
 //! to keep is run forward again just before its backward pass.
+//!
+//! A part may read another signal than the common input ([`Input`]). The gradients of such reads wait until the
+//! backward pass arrives at the node whose output they read.
 
 use std::ptr;
 
+use foldhash::{HashMap, HashMapExt};
+
 use crate::{
-    Attention, Component, Concat, GradientSeed, Mixture, Multiplied, Node, Op, Product, Recurrence, Site, Stack,
+    Attention, Component, Concat, GradientSeed, Mixture, Multiplied, Node, Op, Product, Read, Recurrence, Site, Stack,
     Stream, Sum,
 };
 
@@ -28,11 +33,29 @@ pub enum Fan<'s> {
     Recurrence(&'s Recurrence),
 }
 
+/// The signal that a part of a fan reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input<'s> {
+    /// The common input of the parts.
+    Common,
+    /// The output of an earlier stream, by its index.
+    Stream(usize),
+    /// The output of an earlier site of the same stream, by its path.
+    Site(&'s str),
+}
+
+impl<'s> Fan<'s> {
+    /// Returns the signal that part number `part` reads.
+    pub fn input(self, part: usize) -> Input<'s> {
+        Part::of(self, part).input
+    }
+}
+
 /// A chain of a fan.
 struct Part<'s> {
+    /// The nodes after the read, if there is one.
     body: &'s [Node],
-    /// Index of the earlier stream that it reads; `None`: it reads the common input.
-    memory: Option<usize>,
+    input: Input<'s>,
     /// Index of the expert, in a mixture.
     expert: Option<usize>,
     /// True for an expert whose input is multiplied by its weight.
@@ -75,8 +98,8 @@ pub trait Interpreter<'s> {
         gradient: Self::Gradient,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// Returns the input of a part of a fan from `input`: the common input or, for later parts only, the output of an
-    /// earlier stream. If the weights of a mixture multiply inputs, it multiplies `input` by the weight of the part.
+    /// Returns the input of a part of a fan from `input`: the common input, or the signal that the part reads in
+    /// its place. If the weights of a mixture multiply inputs, it multiplies `input` by the weight of the part.
     /// Called for all parts before any of them runs.
     fn fork(&mut self, at: &Site, fan: Fan, input: &Self::Signal, part: usize) -> Self::Signal;
     /// Returns the output of a fan from the outputs of its parts, and the data for its backward pass.
@@ -104,7 +127,8 @@ pub trait Interpreter<'s> {
         parts: Vec<Self::Gradient>,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// Returns the gradient at the end of a stream: `sum`, if a gradient has arrived there before, plus `more`.
+    /// Returns the gradient at a signal that several parts read: `sum`, if a gradient has arrived there before, plus
+    /// `more`.
     fn arrive(&mut self, sum: Option<Self::Gradient>, more: Self::Gradient) -> Result<Self::Gradient, Self::Error>;
 
     /// Returns how many copies of an expert are run, at most `n_experts`. Every copy gets all tokens.
@@ -124,8 +148,9 @@ pub trait Interpreter<'s> {
     }
 }
 
-/// Runs `body` forward on `input` without observing anything; attention reads `memories`, the outputs of the earlier
-/// streams. It serves to build a stack that depends on the signal in its first nodes.
+/// Runs `body`, which reads no other sites, forward on `input` without observing anything; attention and parts read
+/// `memories`, the outputs of the earlier streams. It serves to build a stack that depends on the signal in its first
+/// nodes.
 pub fn advance<'s, I: Interpreter<'s>>(
     body: &'s [Node],
     input: I::Signal,
@@ -134,17 +159,16 @@ pub fn advance<'s, I: Interpreter<'s>>(
 ) -> Result<I::Signal, I::Error> {
     let mut site = Site::start(None);
     site.recomputing = true;
-    let mut traversal = Traversal { site, interpreter, memories, memory_gradients: Vec::new(), tape: Vec::new() };
-    traversal.body(body, input)
+    Traversal::new(site, interpreter, memories).body(body, input)
 }
 
 /// Runs all streams forward, then the gradient backward from the end of the stream it starts at through
 /// all streams it reaches.
 pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<(), I::Error> {
-    let (outputs, tapes) = run_forward(stack, interpreter)?;
+    let (outputs, records) = run_forward(stack, interpreter)?;
     let mut gradients: Vec<Option<I::Gradient>> = stack.streams.iter().map(|_| None).collect();
-    for ((index, stream), tape) in stack.streams.iter().enumerate().zip(tapes).rev() {
-        let mut traversal = Traversal::new(stack, index, interpreter, &outputs);
+    for ((index, stream), record) in stack.streams.iter().enumerate().zip(records).rev() {
+        let mut traversal = Traversal { record, ..Traversal::new(Site::of(stack, stream), interpreter, &outputs) };
         let mut gradient = gradients[index].take();
         if index == stack.gradient.stream {
             let seed = traversal.interpreter.seed(&traversal.site, &stack.gradient, &outputs[index])?;
@@ -152,7 +176,6 @@ pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Res
         }
         let Some(gradient) = gradient else { continue };
         traversal.memory_gradients = gradients;
-        traversal.tape = tape;
         traversal.stream_backward(stream, gradient)?;
         gradients = traversal.memory_gradients;
     }
@@ -165,18 +188,34 @@ pub fn forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) ->
 }
 
 /// The outputs of all streams and their records for the backward pass.
-type Forward<'s, I> = (Vec<<I as Interpreter<'s>>::Signal>, Vec<Vec<Left<'s, I>>>);
+type Forward<'s, I> = (Vec<<I as Interpreter<'s>>::Signal>, Vec<Record<'s, I>>);
 
 fn run_forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<Forward<'s, I>, I::Error> {
     let mut outputs = Vec::with_capacity(stack.streams.len());
-    let mut tapes = Vec::with_capacity(stack.streams.len());
-    for (index, stream) in stack.streams.iter().enumerate() {
-        let mut traversal = Traversal::new(stack, index, interpreter, &outputs);
+    let mut records = Vec::with_capacity(stack.streams.len());
+    for stream in &stack.streams {
+        let mut traversal = Traversal::new(Site::of(stack, stream), interpreter, &outputs);
         let output = traversal.stream(stream)?;
-        tapes.push(traversal.tape);
+        records.push(traversal.record);
         outputs.push(output);
     }
-    Ok((outputs, tapes))
+    Ok((outputs, records))
+}
+
+/// The record of the forward pass of a stream for its backward pass.
+struct Record<'s, I: Interpreter<'s>> {
+    /// The records of nodes in forward order; the backward pass takes them from the end.
+    tape: Vec<Left<'s, I>>,
+    /// The sites that parts read, by their paths.
+    sites: HashMap<&'s str, ReadSite<'s, I>>,
+}
+
+/// A site that parts read.
+struct ReadSite<'s, I: Interpreter<'s>> {
+    /// Its output; `None` before its forward pass.
+    output: Option<I::Signal>,
+    /// The sum of the gradients of the parts so far; `None` if none has arrived.
+    gradient: Option<I::Gradient>,
 }
 
 /// The record that a node leaves for its backward pass.
@@ -193,17 +232,19 @@ struct Traversal<'s, 'i, I: Interpreter<'s>> {
     memories: &'i [I::Signal],
     /// The gradients at the ends of streams so far; `None` where none has arrived.
     memory_gradients: Vec<Option<I::Gradient>>,
-    /// The records of nodes in forward order; the backward pass takes them from the end.
-    tape: Vec<Left<'s, I>>,
+    record: Record<'s, I>,
 }
 
 impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
-    fn new(stack: &'s Stack, index: usize, interpreter: &'i mut I, memories: &'i [I::Signal]) -> Self {
-        let prefix = (stack.streams.len() > 1).then_some(stack.streams[index].name.as_str());
-        Self { site: Site::start(prefix), interpreter, memories, memory_gradients: Vec::new(), tape: Vec::new() }
+    fn new(site: Site<'s>, interpreter: &'i mut I, memories: &'i [I::Signal]) -> Self {
+        let record = Record { tape: Vec::new(), sites: HashMap::new() };
+        Self { site, interpreter, memories, memory_gradients: Vec::new(), record }
     }
 
     fn stream(&mut self, stream: &'s Stream) -> Result<I::Signal, I::Error> {
+        for path in stream.body.iter().flat_map(|node| node.op.reads()).filter_map(Read::site) {
+            self.record.sites.insert(path, ReadSite { output: None, gradient: None });
+        }
         let mut signal = self.interpreter.source(&self.site, stream)?;
         for (position, node) in stream.body.iter().enumerate() {
             self.site.layer = position as i64 - 1;
@@ -233,14 +274,19 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
         self.site.push(&node.name, node.shared_with.as_deref());
         let is_kept = self.site.recomputing || self.interpreter.keeps(&self.site);
         let again = (!is_kept).then(|| input.clone());
-        let before = self.tape.len();
+        let before = self.record.tape.len();
         let output = self.op(&node.op, input)?;
+        if let Some(read) = self.record.sites.get_mut(self.site.path())
+            && !self.site.recomputing
+        {
+            read.output = Some(output.clone());
+        }
         if !self.site.recomputing && self.site.is_observed() {
             self.interpreter.observe(&self.site, &output);
         }
         if let Some(input) = again {
-            self.tape.truncate(before);
-            self.tape.push(Left::Input(node, input));
+            self.record.tape.truncate(before);
+            self.record.tape.push(Left::Input(node, input));
         }
         self.site.pop();
         Ok(output)
@@ -250,10 +296,11 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
         match op {
             Op::Apply(component) => {
                 let (output, kept) = self.interpreter.apply(&self.site, component, input)?;
-                self.tape.push(Left::Kept(kept));
+                self.record.tape.push(Left::Kept(kept));
                 Ok(output)
             }
             Op::Chain(body) => self.body(body, input),
+            Op::Read(_) => unreachable!("a checked stack reads at the starts of parts"),
             Op::Sum(sum) => self.fan(Fan::Sum(sum), input),
             Op::Product(product) => self.fan(Fan::Product(product), input),
             Op::Concat(concat) => self.fan(Fan::Concat(concat), input),
@@ -263,13 +310,18 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
         }
     }
 
-    fn node_backward(&mut self, node: &'s Node, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
+    fn node_backward(&mut self, node: &'s Node, mut gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
         self.site.push(&node.name, node.shared_with.as_deref());
+        if let Some(read) = self.record.sites.get_mut(self.site.path())
+            && let Some(of_parts) = read.gradient.take()
+        {
+            gradient = self.interpreter.arrive(Some(gradient), of_parts)?;
+        }
         if self.site.is_observed() {
             self.interpreter.observe_gradient(&self.site, &gradient);
         }
         let is_its_own = |left: &mut Left<'s, I>| matches!(left, Left::Input(of, _) if ptr::eq(*of, node));
-        if let Some(Left::Input(_, input)) = self.tape.pop_if(is_its_own) {
+        if let Some(Left::Input(_, input)) = self.record.tape.pop_if(is_its_own) {
             self.site.recomputing = true;
             self.op(&node.op, input)?;
             self.site.recomputing = false;
@@ -286,6 +338,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
                 self.interpreter.apply_backward(&self.site, component, kept, gradient)
             }
             Op::Chain(body) => self.body_backward(body, gradient),
+            Op::Read(_) => unreachable!("a checked stack reads at the starts of parts"),
             Op::Sum(sum) => self.fan_backward(Fan::Sum(sum), gradient),
             Op::Product(product) => self.fan_backward(Fan::Product(product), gradient),
             Op::Concat(concat) => self.fan_backward(Fan::Concat(concat), gradient),
@@ -296,7 +349,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
     }
 
     fn kept(&mut self) -> I::Kept {
-        match self.tape.pop() {
+        match self.record.tape.pop() {
             Some(Left::Kept(kept)) => kept,
             Some(Left::Input(..)) | None => unreachable!("the same node's forward pass left it"),
         }
@@ -305,7 +358,7 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
     fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Result<I::Signal, I::Error> {
         let outputs = self.parts(fan, &input)?;
         let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
-        self.tape.push(Left::Kept(kept));
+        self.record.tape.push(Left::Kept(kept));
         Ok(output)
     }
 
@@ -314,7 +367,11 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
         let count = self.count(fan);
         let inputs: Vec<I::Signal> = (0..count)
             .map(|index| {
-                let source = Part::of(fan, index).memory.map_or(input, |memory| &self.memories[memory]);
+                let source = match fan.input(index) {
+                    Input::Common => input,
+                    Input::Stream(stream) => &self.memories[stream],
+                    Input::Site(path) => self.record.sites[path].output.as_ref().expect("a checked site is earlier"),
+                };
                 self.interpreter.fork(&self.site, fan, source, index)
             })
             .collect();
@@ -337,13 +394,15 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
             let outer = self.enter(&part);
             let gradient = self.body_backward(part.body, gradient)?;
             self.leave(outer);
-            match part.memory {
-                None => inputs.push(gradient),
-                Some(memory) => {
-                    let sum = self.memory_gradients[memory].take();
-                    self.memory_gradients[memory] = Some(self.interpreter.arrive(sum, gradient)?);
+            let place = match part.input {
+                Input::Common => {
+                    inputs.push(gradient);
+                    continue;
                 }
-            }
+                Input::Stream(stream) => &mut self.memory_gradients[stream],
+                Input::Site(path) => &mut self.record.sites.get_mut(path).expect("the forward pass read it").gradient,
+            };
+            *place = Some(self.interpreter.arrive(place.take(), gradient)?);
         }
         inputs.reverse();
         self.interpreter.join(&self.site, fan, kept, inputs)
@@ -377,13 +436,21 @@ impl<'s, 'i, I: Interpreter<'s>> Traversal<'s, 'i, I> {
 
 impl<'s> Part<'s> {
     fn of(fan: Fan<'s>, index: usize) -> Self {
-        let part = |body| Part { body, memory: None, expert: None, is_weighed: false };
+        let part = |body: &'s [Node]| {
+            let (body, input) = match body.split_first() {
+                Some((Node { op: Op::Read(Read::Stream(stream)), .. }, rest)) => (rest, Input::Stream(*stream)),
+                Some((Node { op: Op::Read(Read::Site(path)), .. }, rest)) => (rest, Input::Site(path)),
+                Some(_) | None => (body, Input::Common),
+            };
+            Part { body, input, expert: None, is_weighed: false }
+        };
         match fan {
             Fan::Sum(sum) => part(&sum.branches[index].body),
             Fan::Product(product) => part(&product.factors[index]),
             Fan::Concat(concat) => part(&concat.parts[index].body),
             Fan::Attention(Attention { query, key, value, memory, .. }) => {
-                Part { memory: memory.filter(|_| index > 0), ..part([query, key, value][index]) }
+                let input = memory.filter(|_| index > 0).map_or(Input::Common, Input::Stream);
+                Part { input, ..part([query, key, value][index]) }
             }
             Fan::Mixture(mixture) => Part {
                 expert: Some(index),

@@ -20,6 +20,7 @@ mod narrow;
 mod phase;
 mod python;
 mod random_commands;
+mod reads;
 mod recommend;
 mod reference;
 mod repeats;

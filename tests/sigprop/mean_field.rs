@@ -51,7 +51,7 @@ fn widen(body: &mut [Node], factor: usize) {
                 *frequencies = frequencies.iter().flat_map(|&frequency| vec![frequency; wider]).collect();
             }
             Op::Apply(Component::Norm(norm)) if norm.groups > 1 => norm.groups *= MORE_HEADS,
-            Op::Apply(_) => {}
+            Op::Apply(_) | Op::Read(_) => {}
             Op::Chain(body) => widen(body, factor),
             Op::Sum(sum) => sum.branches.iter_mut().for_each(|branch| widen(&mut branch.body, factor)),
             Op::Product(product) => product.factors.iter_mut().for_each(|body| widen(body, factor)),

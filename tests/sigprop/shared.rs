@@ -1,8 +1,8 @@
 //! Stacks in which several sites use one tensor agree with sampled networks, forward and backward.
 
 use sigprop_stack::{
-    Activation, Attention, Embedding, EmbeddingTerm, Gaussian, Ids, Node, NormKind, Op, PowerLaw, Product, Source,
-    Stack,
+    Activation, Attention, Branch, Embedding, EmbeddingTerm, Gaussian, Ids, Node, NormKind, Op, PowerLaw, Product,
+    Read, Source, Stack, Sum,
 };
 
 use crate::support::{activation, assert_twin_but_for, linear, norm, residual, stack, tensor};
@@ -67,6 +67,18 @@ fn one_residual_layer_of_two_maps() {
     assert_sampled(&looped(gaussian(), 4, &[residual("sum", [1.0, 0.5], 0.0, body)]), 40);
 }
 
+/// A looped layer to which the first signal is added every time.
+#[test]
+fn one_layer_and_the_first_signal() {
+    let first = vec![Node::new("first", Op::Read(Read::Site("embeddings".to_owned())))];
+    let mixed =
+        Sum { branches: [(0.8, vec![]), (0.6, first)].map(|(scale, body)| Branch::constant(scale, body)).into() };
+    let body =
+        vec![linear("in", 256, 256, 1.0), activation("activation", Activation::Tanh), linear("out", 256, 256, 1.0)];
+    let layer = [Node::new("mixed", Op::Sum(mixed)), residual("sum", [1.0, 0.5], 0.0, body)];
+    assert_twin_but_for(&["read_width", "shared_width"], &looped(gaussian(), 4, &layer), 40);
+}
+
 #[test]
 fn one_gated_layer() {
     let gate = vec![linear("gate", 256, 256, 1.0), activation("activation", Activation::Silu)];
@@ -88,6 +100,6 @@ fn one_post_norm_block() {
         EmbeddingTerm::LearnedPosition { table: tensor("position", 0.3) },
     ];
     let ids = Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 0.0 });
-    let source = Source::Embedding(Embedding { width: 256, ids, terms });
+    let source = Source::Embedding(Embedding::new(256, ids, terms));
     assert_sampled(&looped(source, 8, &block(256, true, 0.3)), 40);
 }

@@ -242,7 +242,7 @@ fn encoder(shape: &Shape) -> Stack {
         EmbeddingTerm::Segment { table: tensor("segment", 0.1) },
     ];
     let ids = Ids::PowerLaw(PowerLaw { vocab_size: 100, exponent: shape.exponent });
-    stack(Source::Embedding(Embedding { width, ids, terms }), shape.seq_len, body)
+    stack(Source::Embedding(Embedding::new(width, ids, terms)), shape.seq_len, body)
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
@@ -323,7 +323,7 @@ fn widen(node: &mut Node) {
         Op::Chain(body) => body.iter_mut().for_each(widen),
         Op::Sum(sum) => sum.branches.iter_mut().flat_map(|branch| &mut branch.body).for_each(widen),
         Op::Attention(attention) => attention.mask = Mask { before: Some(1000), after: None },
-        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) | Op::Mixture(_) => {}
+        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) | Op::Mixture(_) | Op::Read(_) => {}
     }
 }
 

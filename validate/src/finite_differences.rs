@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled, Dropout, Embedding,
     EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Multiplied, Node, Norm,
-    NormKind, Op, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, Site, Source, Stack,
-    StepBias, Stepped, Stream, Sum, Tensor, Unary, Weighting, Write, check, run,
+    NormKind, Op, PositionBias, PowerLaw, Prepend, Product, Rates, Read, Recurrence, Rotary, Scale, Select, Site,
+    Source, Stack, StepBias, Stepped, Stream, Sum, Tensor, Unary, Weighting, Write, check, run,
 };
 
 use crate::{
@@ -546,6 +546,50 @@ fn a_memory_gathers_gradients() {
     assert_stack_gradient("cross-attention", &stack);
 }
 
+fn read(read: Read) -> Node {
+    Node::new("read", Op::Read(read))
+}
+
+/// A sum, a product and a concatenation read sites before them, one of them inside a branch.
+#[test]
+fn earlier_sites_gather_gradients() {
+    let site = |path: &str| read(Read::Site(path.to_owned()));
+    let skip = |body| Branch::constant(1.0, body);
+    let gelu = |name: &str| Node::apply(name, Component::Activation(Activation::Gelu));
+    let branch = vec![linear("in", WIDTH, WIDTH), gelu("gelu"), linear("out", WIDTH, WIDTH)];
+    let factors = vec![vec![site("sum.gelu"), linear("gate", WIDTH, WIDTH)], vec![], vec![site("first")]];
+    let part = |body| ConcatPart { shared: false, body };
+    let parts = vec![part(vec![site("sum")]), part(vec![]), part(vec![site("first"), gelu("end")])];
+    let body = vec![
+        linear("first", WIDTH, WIDTH),
+        Node::new("sum", Op::Sum(Sum { branches: vec![skip(vec![]), skip(branch)] })),
+        Node::new("mixed", Op::Sum(Sum { branches: vec![skip(vec![]), Branch::constant(-0.7, vec![site("first")])] })),
+        Node::new("product", Op::Product(Product { factors })),
+        Node::new("concat", Op::Concat(Concat { n_heads: 1, parts })),
+    ];
+    assert_gradient("reads of sites", body);
+}
+
+/// A second stream reads the first in a sum and in a product.
+#[test]
+fn a_stream_that_is_read_gathers_gradients() {
+    let first = |body: Vec<Node>| [vec![read(Read::Stream(0))], body].concat();
+    let skip = |body| Branch::constant(0.8, body);
+    let sum = Sum { branches: vec![skip(vec![]), skip(first(vec![linear("shift", WIDTH, WIDTH)]))] };
+    let factors = vec![vec![], first(vec![linear("scale", WIDTH, WIDTH)]), first(vec![])];
+    let body = vec![Node::new("sum", Op::Sum(sum)), Node::new("product", Op::Product(Product { factors }))];
+    let of = |name: &str, body| Stream { name: name.to_owned(), seq_len: 3, source: gaussian(WIDTH), body };
+    let condition = of(FIRST, vec![linear("condition", WIDTH, WIDTH)]);
+    let gradient = GradientSeed { stream: 1, correlation: 0.0 };
+    assert_stack_gradient("reads of a stream", &Stack::new("test", vec![condition, of("second", body)], gradient));
+}
+
+#[test]
+fn selected_features() {
+    let select = Select { start: 2, width: 3, of: WIDTH };
+    assert_gradient("select", vec![Node::apply("select", Component::Select(select)), linear("map", 3, WIDTH)]);
+}
+
 #[test]
 fn product_of_three() {
     let factors = ["gate", "up", "third"].map(|name| vec![linear(name, WIDTH, 4)]);
@@ -614,6 +658,7 @@ fn tied_table_gradient() {
         let source = Source::Embedding(Embedding {
             width: 1,
             ids: Ids::PowerLaw(PowerLaw { vocab_size: 1, exponent: 1.0 }),
+            same_ids_as: None,
             terms,
         });
         let tanh = Node::apply("tanh", Component::Activation(Activation::Tanh));

@@ -12,7 +12,7 @@ use std::{
 };
 
 use sigprop_stack::{
-    Component, Disentangled, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Interpreter, Linear, Multiplied,
+    Component, Disentangled, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Input, Interpreter, Linear, Multiplied,
     PositionBias, Site, Source, Stack, Stream, Tensor, forward,
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct PlannedStream {
     pub shape: Shape,
     /// The source of the token ids.
     pub ids: PlannedIds,
+    /// Name of the stream whose random numbers give the ids.
+    pub ids_of: String,
     /// Number of rows of the streams before this one.
     first_row: usize,
     /// Indices of the streams whose output it reads.
@@ -118,6 +120,8 @@ impl Plan {
             part: Node::default(),
             signals: 0,
             kept: BTreeSet::new(),
+            read: BTreeSet::new(),
+            besides: 0.0,
             largest: 0.0,
             refusal: None,
             undrawn: Vec::new(),
@@ -135,7 +139,7 @@ impl Plan {
         planner.tensors.retain(|planned| settings.weights && reached.contains(&planned.stream));
         let index = |(index, planned): (usize, &PlannedTensor)| ((planned.tensor.name.clone(), planned.expert), index);
         let shared: f64 = planner.tensors.iter().filter(|t| t.uses > 1).map(|t| t.entries).sum();
-        let besides = planner.largest + ENTRY * shared * settings.batch as f64;
+        let besides = planner.largest + planner.besides + ENTRY * shared * settings.batch as f64;
         let Recomputation { paths: recomputed, bytes } = Recomputation::new(&planner.blocks, besides, budget);
         Plan {
             batch: settings.batch,
@@ -193,6 +197,9 @@ struct Planner<'a> {
     signals: usize,
     /// The numbers of the signals that stay in memory until the backward pass.
     kept: BTreeSet<usize>,
+    /// The numbers of the signals that parts read in place of their common input, and their bytes.
+    read: BTreeSet<usize>,
+    besides: f64,
     /// Largest number of bytes that a node needs temporarily.
     largest: f64,
     /// The first site that the conditional sampler cannot handle, and the reason, if that sampler is requested.
@@ -324,7 +331,12 @@ impl Interpreter<'_> for Planner<'_> {
         self.enter(form);
         let shape = Shape { batch: self.settings.batch, seq_len: stream.seq_len };
         let (first_row, memories) = (self.rows.len(), BTreeSet::new());
-        let planned = |ids| PlannedStream { name: at.stream().to_owned(), shape, ids, first_row, memories };
+        let same_ids_as = match &stream.source {
+            Source::Embedding(embedding) => embedding.same_ids_as,
+            Source::Gaussian(_) => None,
+        };
+        let ids_of = same_ids_as.map_or(at.stream(), |stream| &self.streams[stream].ids_of).to_owned();
+        let planned = |ids| PlannedStream { name: at.stream().to_owned(), shape, ids, ids_of, first_row, memories };
         match &stream.source {
             Source::Gaussian(_) => self.streams.push(planned(PlannedIds::None)),
             Source::Embedding(embedding) => {
@@ -384,6 +396,10 @@ impl Interpreter<'_> for Planner<'_> {
                 self.need(3.0 * self.array(x));
                 self.signal(x.seq_len, x.width)
             }
+            Component::Select(select) => {
+                self.need(2.0 * self.array(x));
+                self.signal(x.seq_len, select.width)
+            }
             Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {
                 self.need(2.0 * self.array(x));
                 self.signal(x.seq_len, x.width)
@@ -396,7 +412,17 @@ impl Interpreter<'_> for Planner<'_> {
         Ok(())
     }
 
-    fn fork(&mut self, at: &Site, fan: Fan, input: &Form, _: usize) -> Form {
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Form, part: usize) -> Form {
+        match fan.input(part) {
+            Input::Common => {}
+            Input::Stream(stream) => drop(self.streams.last_mut().expect("inside a stream").memories.insert(stream)),
+            // It stays in memory until the backward pass of the site, in all plans.
+            Input::Site(_) => {
+                if self.read.insert(input.id) {
+                    self.besides += self.array(*input);
+                }
+            }
+        }
         if at.is_stream_site() {
             self.part.input = self.array(*input);
         }
@@ -422,9 +448,6 @@ impl Interpreter<'_> for Planner<'_> {
                 (concat::width(concat, &widths), 0.0)
             }
             Fan::Attention(attention) => {
-                if let Some(memory) = attention.memory {
-                    self.streams.last_mut().expect("inside a stream").memories.insert(memory);
-                }
                 if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
                     self.tensor(at, table, [*buckets, attention.n_heads]);
                 }

@@ -14,7 +14,7 @@ use crate::{
     array::Array,
     components::{
         activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture,
-        mixture::ThroughRouter, norm, prepend, product, recurrence, rotary, scale, sum,
+        mixture::ThroughRouter, norm, prepend, product, recurrence, rotary, scale, select, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Changes, Purpose, Random, Streams},
@@ -179,7 +179,8 @@ impl<'a, T: Scalar> Sampler<'a, T> {
             | Component::Dropout(_)
             | Component::Scale(_)
             | Component::Rotary(_)
-            | Component::Embedding(_) => false,
+            | Component::Embedding(_)
+            | Component::Select(_) => false,
         }
     }
 
@@ -201,7 +202,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
                 embedding::Tokens::given(stream.shape, sequences, self.index * self.plan.batch)
             }
             PlannedIds::Cumulative(cumulative) => {
-                let mut generator = self.random.streams(Purpose::Input, &at.to_string()).stream(0);
+                let mut generator = self.random.streams(Purpose::Input, &stream.ids_of).stream(0);
                 embedding::Tokens::draw(stream.shape, cumulative, &mut generator)
             }
         }
@@ -345,6 +346,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
             }
             Component::Scale(scale) => changed(at, input, move |output| scale::apply(scale, output)),
             Component::Rotary(rotary) => changed(at, input, move |output| rotary::apply(&rotary, output, false)),
+            Component::Select(select) => signal(at, move || select::forward(select, &input)),
             Component::Embedding(term) => changed(at, input, move |output| {
                 let tokens = embedding::Tokens::positions(output.shape());
                 embedding::add(&term, &tokens, &random, output);
@@ -423,6 +425,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 rotary::apply(rotary, &mut gradient, true);
                 gradient
             }
+            Component::Select(select) => select::backward(*select, &gradient),
             Component::Embedding(term) => {
                 if self.settings.weights {
                     let tokens = embedding::Tokens::positions(gradient.shape());

@@ -98,6 +98,7 @@ fn everything() -> Stack {
     let embedding = Embedding {
         width: WIDTH,
         ids: Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 1.0 }),
+        same_ids_as: None,
         terms: vec![
             EmbeddingTerm::Token { table: normal("tokens", 1.0) },
             EmbeddingTerm::LearnedPosition { table: normal("positions", 0.5) },
@@ -267,8 +268,7 @@ fn embedding_is_exact() {
     let law = PowerLaw { vocab_size: 20, exponent: 1.0 };
     let ids = Ids::PowerLaw(law);
     let table = Tensor { name: "tokens".to_owned(), init: Init::Uniform { bound: 0.9 } };
-    let source =
-        Source::Embedding(Embedding { width: 16, ids, terms: vec![EmbeddingTerm::Token { table: table.clone() }] });
+    let source = Source::Embedding(Embedding::new(16, ids, vec![EmbeddingTerm::Token { table: table.clone() }]));
     let body = vec![activation("embeddings", Activation::Identity)];
     let measurement = run(&stack(6, source, body, 0.0), &many(2));
     assert_z("variance", cell(&measurement, "embeddings", Quantity::Variance), table.init.variance());

@@ -113,7 +113,7 @@ impl Places {
                     within.is_expert = true;
                 }
                 Op::Recurrence(_) => within.is_branch = false,
-                Op::Chain(_) | Op::Product(_) | Op::Concat(_) => {}
+                Op::Chain(_) | Op::Product(_) | Op::Concat(_) | Op::Read(_) => {}
             }
             node.op.bodies().for_each(|body| self.in_body(body, &format!("{site}."), within, roles));
         }
@@ -145,7 +145,8 @@ impl Places {
             | Component::Activation(_)
             | Component::Dropout(_)
             | Component::Scale(_)
-            | Component::Rotary(_) => {}
+            | Component::Rotary(_)
+            | Component::Select(_) => {}
         }
     }
 

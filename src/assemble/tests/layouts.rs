@@ -25,7 +25,7 @@ pub(super) fn attention(stream: &Stream, index: usize, branch: &str) -> Attentio
             Op::Attention(attention) => Some(attention),
             Op::Chain(body) => find(body),
             Op::Sum(sum) => sum.branches.iter().find_map(|branch| find(&branch.body)),
-            Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) | Op::Mixture(_) => None,
+            Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Recurrence(_) | Op::Mixture(_) | Op::Read(_) => None,
         })
     }
     let sub_layers = match &stream.body[1 + index].op {

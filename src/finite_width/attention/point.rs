@@ -142,7 +142,8 @@ pub(super) fn multiplies(body: &[Node]) -> bool {
         | Op::Product(_)
         | Op::Attention(_)
         | Op::Recurrence(_)
-        | Op::Mixture(_) => false,
+        | Op::Mixture(_)
+        | Op::Read(_) => false,
     })
 }
 

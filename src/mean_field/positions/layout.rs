@@ -41,28 +41,31 @@ enum Repeats {
 }
 
 impl Layout {
-    /// Returns the layout of a stream at its source: one group if all tokens are exchangeable, two groups if there are
+    /// Returns the layout of streams at their sources, all of the same length and the same positions: one group if all tokens are exchangeable, two groups if there are
     /// two segments, otherwise a chart. `segment` is the share of the tokens in the first of two segments. The chart
     /// has all positions if there is no `grading`, if `ids` are given or if there are segments.
-    pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
-        let boundary = segment.map(|share| first_segment(stream.seq_len as f64, share));
+    pub(crate) fn of(streams: &[&Stream], grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
+        let length = streams[0].seq_len;
+        let boundary = segment.map(|share| first_segment(length as f64, share));
         if let Some(ids) = ids {
             let length = ids.len();
             let chart = Some(ChartShape { length, grading: Grading::all(length), windows: Vec::new() });
             return Self { length, boundary, ids: Repeats::Given(ids.to_vec()), chart };
         }
-        let length = stream.seq_len;
-        let ids = match &stream.source {
+        let law = |stream: &&Stream| match &stream.source {
             // A single token has no other to share an id with.
-            Source::Embedding(Embedding { ids: Ids::PowerLaw(law), .. }) if length > 1 => Repeats::Drawn(*law),
-            Source::Embedding(_) | Source::Gaussian(_) => Repeats::None,
+            Source::Embedding(Embedding { ids: Ids::PowerLaw(law), .. }) if length > 1 => Some(Repeats::Drawn(*law)),
+            Source::Embedding(_) | Source::Gaussian(_) => None,
         };
-        let masks: BTreeSet<[Option<usize>; 2]> = nodes(&stream.body)
+        let ids = streams.iter().find_map(law).unwrap_or(Repeats::None);
+        let masks: BTreeSet<[Option<usize>; 2]> = streams
+            .iter()
+            .flat_map(|stream| nodes(&stream.body))
             .filter_map(|node| Some(attention(node)?.mask))
             .map(|mask| [mask.before, mask.after])
             .collect();
         // A group needs at least two tokens, so that a smaller first segment requires a chart.
-        let is_placed = places(stream) || boundary.is_some_and(|first| first < 2.0);
+        let is_placed = streams.iter().any(|stream| places(stream)) || boundary.is_some_and(|first| first < 2.0);
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
             return Self { length, boundary, ids, chart: None };
         }

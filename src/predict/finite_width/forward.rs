@@ -45,7 +45,8 @@ pub(super) fn centres(component: &Component) -> bool {
         | Component::Embedding(_)
         | Component::Prepend(_)
         | Component::Rotary(_)
-        | Component::Scale(_) => false,
+        | Component::Scale(_)
+        | Component::Select(_) => false,
     }
 }
 
@@ -150,6 +151,7 @@ impl FiniteWidthPass {
                 let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
                 self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.convolution(convolution))
             }
+            Component::Select(select) => self.unchanged(x, false, y, &|slot| slot.select(*select)),
             Component::Rotary(_) | Component::Prepend(_) | Component::Scale(_) => {
                 self.unchanged(x, false, y, &|slot| slot.unchanged())
             }

@@ -30,6 +30,8 @@ rules! {
     ROTARY = "rotary" in "mean_field/rotary.rs",
     CONVOLUTION = "convolution" in "mean_field/convolution.rs",
     PREPEND = "prepend" in "mean_field/prepend.rs",
+    SELECT = "select" in "mean_field/select.rs",
+    READ = "read" in "predict/shared.rs",
     SUM = "sum" in "mean_field/sum.rs",
     PRODUCT = "product" in "mean_field/product.rs",
     CONCAT = "concat" in "mean_field/concat.rs",
@@ -97,9 +99,13 @@ fn collect(body: &[Node], rules: &mut BTreeSet<Rule>) {
                     Component::Embedding(_) => EMBEDDING,
                     Component::Convolution(_) => CONVOLUTION,
                     Component::Prepend(_) => PREPEND,
+                    Component::Select(_) => SELECT,
                 });
             }
             Op::Chain(_) => {}
+            Op::Read(_) => {
+                rules.insert(READ);
+            }
             Op::Sum(_) => {
                 rules.insert(SUM);
             }

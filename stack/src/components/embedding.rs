@@ -32,8 +32,19 @@ pub struct Embedding {
     pub width: usize,
     /// The distribution of the ids.
     pub ids: Ids,
+    /// Index of an earlier stream whose ids are also the ids of this one; `None` if they are independent of those of
+    /// other streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_ids_as: Option<usize>,
     /// The embeddings that are added up.
     pub terms: Vec<EmbeddingTerm>,
+}
+
+impl Embedding {
+    /// A sum of embeddings of ids that are independent of those of other streams.
+    pub fn new(width: usize, ids: Ids, terms: Vec<EmbeddingTerm>) -> Self {
+        Self { width, ids, same_ids_as: None, terms }
+    }
 }
 
 /// The distribution of the ids of a sequence.

@@ -17,6 +17,7 @@ mod product;
 mod recurrence;
 mod rotary;
 mod scale;
+mod select;
 mod sum;
 
 pub use activation::Activation;
@@ -35,6 +36,7 @@ pub use product::Product;
 pub use recurrence::{Decay, Rates, Recurrence, StepBias, Stepped, Write};
 pub use rotary::Rotary;
 pub use scale::Scale;
+pub use select::Select;
 pub use sum::{Branch, ScaleParameter, Sum};
 
 use serde::{Deserialize, Serialize};
@@ -62,4 +64,6 @@ pub enum Component {
     Convolution(Convolution),
     /// A learned token before all others.
     Prepend(Prepend),
+    /// Some of the features.
+    Select(Select),
 }

@@ -222,7 +222,7 @@ fn repeated_ids() {
     let terms = vec![EmbeddingTerm::Token { table: tensor("token", 1.0) }];
     let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std: 0.2, dropout_rate: 0.0 };
     let mut stack = attention(&shape, 32);
-    stack.streams[0].source = Source::Embedding(Embedding { width: 256, ids: given, terms });
+    stack.streams[0].source = Source::Embedding(Embedding::new(256, given, terms));
     assert_twin(&stack, 200);
 }
 
@@ -240,7 +240,7 @@ fn few_keys_beside_a_group() {
     ];
     let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std: 1.22, dropout_rate: 0.0 };
     let mut stack = with(&shape, 16, |attention| attention.mask = Mask::CAUSAL);
-    stack.streams[0].source = Source::Embedding(Embedding { width: 256, ids: given, terms });
+    stack.streams[0].source = Source::Embedding(Embedding::new(256, given, terms));
     let variance = |table: &sigprop_stack::SiteTable| {
         table.site("heads").expect("a site").value(Quantity::Variance).expect("told").value()
     };
@@ -262,7 +262,7 @@ fn single_keys_beside_a_group() {
         let terms = vec![EmbeddingTerm::Token { table: tensor("token", 1.0) }];
         let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std, dropout_rate: 0.0 };
         let mut stack = attention(&shape, 32);
-        stack.streams[0].source = Source::Embedding(Embedding { width: 256, ids: given, terms });
+        stack.streams[0].source = Source::Embedding(Embedding::new(256, given, terms));
         let predicted = sigprop::predict(&stack, sigprop::Sites::All).expect("valid");
         let sampled = crate::support::sample(&stack, 200);
         for (predicted, observed) in predicted.table.sites.iter().zip(&sampled.table.sites) {

@@ -60,7 +60,7 @@ fn short_convolutions() {
 fn short_convolution_of_repeated_ids() {
     let term = EmbeddingTerm::Token { table: tensor("table", 1.0) };
     let ids = Ids::PowerLaw(PowerLaw { vocab_size: 8, exponent: 1.0 });
-    let source = Source::Embedding(Embedding { width: 96, ids, terms: vec![term] });
+    let source = Source::Embedding(Embedding::new(96, ids, vec![term]));
     let body = vec![residual("block", [1.0, 1.0], 0.0, vec![causal("conv", 96, 96), linear("map", 96, 96, 1.0)])];
     assert_twin(&stack(source, 12, body), 400);
 }

@@ -3,7 +3,7 @@ use sigprop_stack::{Embedding, EmbeddingTerm, Ids, PowerLaw, Source};
 use crate::support::{assert_twin, linear, stack, tensor};
 
 fn source(terms: Vec<EmbeddingTerm>, exponent: f64) -> Source {
-    Source::Embedding(Embedding { width: 24, ids: Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent }), terms })
+    Source::Embedding(Embedding::new(24, Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent }), terms))
 }
 
 #[test]

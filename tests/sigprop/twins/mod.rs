@@ -16,5 +16,6 @@ mod product;
 mod recurrence;
 mod rotary;
 mod scale;
+mod select;
 mod softmax;
 mod sum;

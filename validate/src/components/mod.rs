@@ -17,5 +17,6 @@ pub(crate) mod product;
 pub(crate) mod recurrence;
 pub(crate) mod rotary;
 pub(crate) mod scale;
+pub(crate) mod select;
 pub(crate) mod softmax;
 pub(crate) mod sum;

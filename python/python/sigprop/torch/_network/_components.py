@@ -151,6 +151,17 @@ class Scale(Node):
         return x * self._factor
 
 
+class Select(Node):
+    """Some of the features."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, Shape(shape.seq_len, part["width"]))
+        self._features = slice(part["start"], part["start"] + part["width"])
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return x[..., self._features]
+
+
 class Rotary(Node):
     """Rotates features i and i + n of every head by position · frequency i, i < n."""
 

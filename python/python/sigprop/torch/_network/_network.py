@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Union
 
 import torch
@@ -31,6 +31,7 @@ class Network(nn.Module):
         self.stack = stack
         self._drawn: dict[str, Drawn] = {}
         self._streams: list[Stream] = []
+        self._read = [path for part in stack["streams"] for path in _read_sites(part["body"])]
         for part in stack["streams"]:
             # With several streams, names begin with that of the stream.
             path = part["name"] if len(stack["streams"]) > 1 else ""
@@ -66,12 +67,17 @@ class Network(nn.Module):
 
     def _run(self) -> Run:
         like = next(self.parameters(), torch.empty(0))
-        return Run(lambda name: self.get_parameter(self._paths[name]), torch.empty(0).to(like))
+        sites: dict[str, Tensor | None] = dict.fromkeys(self._read)
+        return Run(lambda name: self.get_parameter(self._paths[name]), torch.empty(0).to(like), sites=sites)
 
     def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Input, ...]:
         """Samples inputs from the distributions of the stack, one per stream."""
         device = next(self.parameters(), torch.empty(0)).device
-        return tuple(stream.source.sample(batch, generator, device) for stream in self._streams)
+        inputs: list[Input] = []
+        for stream in self._streams:
+            same = stream.source.same_ids_as
+            inputs.append(stream.source.sample(batch, generator, device) if same is None else inputs[same])
+        return tuple(inputs)
 
     def gradient(self, end: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Samples the gradient that starts the backward pass: N(0, 1), with the correlation of tokens that the stack has."""
@@ -136,6 +142,8 @@ class Source:
         kind, self._part = variant(stream["source"])
         self.shape = Shape(stream["seq_len"], self._part["width"])
         self._terms: list[Term] | None = None
+        # The index of the earlier stream that has the same ids.
+        self.same_ids_as: int | None = self._part.get("same_ids_as")
         if kind == "embedding":
             _, ids = variant(self._part["ids"])
             self._terms = [Term(term, place, self.shape, ids["vocab_size"]) for term in self._part["terms"]]
@@ -190,6 +198,18 @@ class Head:
         logits: Tensor = self._part["scale"] * F.linear(x, run[self._weight], run.get(self._bias))
         cap = self._part.get("softcap")
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def _read_sites(part: Any) -> Iterator[str]:
+    """The paths of all sites that parts inside this part of a stack read."""
+    if isinstance(part, list):
+        for inner in part:
+            yield from _read_sites(inner)
+    elif isinstance(part, Mapping):
+        if "site" in part.get("read", ()):
+            yield part["read"]["site"]
+        for inner in part.values():
+            yield from _read_sites(inner)
 
 
 def _random(shape: tuple[int, ...], generator: torch.Generator | None, device: torch.device) -> Tensor:

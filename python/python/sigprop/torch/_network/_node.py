@@ -102,8 +102,9 @@ class Place:
     owner: str
     # The parameters of the whole network, by name.
     drawn: dict[str, Drawn]
-    # The shapes of the ends of the streams before.
+    # The shapes of the ends of the streams before, and of the sites so far.
     memories: tuple[Shape, ...] = ()
+    sites: dict[str, Shape] = field(default_factory=dict)
     # The numbers of experts of the mixtures around the node, the outermost first.
     experts: tuple[int, ...] = ()
     # True if factors on residual branches are parameters.
@@ -138,6 +139,8 @@ class Run:
     like: Tensor
     # The outputs of the streams before.
     memories: list[Tensor] = field(default_factory=list)
+    # The outputs of the sites that parts read; None before they have run.
+    sites: dict[str, Tensor | None] = field(default_factory=dict)
     # The indices of the running experts, the outermost mixture first.
     expert: tuple[int, ...] = ()
     # True inside experts whose inputs are multiplied by their weights.
@@ -163,7 +166,10 @@ class Node(nn.Module):
     def forward(self, x: Tensor, run: Run) -> Tensor:
         y = self.apply_to(x, run)
         # A tensor of its own, so that hooks see the gradient that reaches this node alone.
-        return y.view_as(y) if y is x else y
+        y = y.view_as(y) if y is x else y
+        if self.site in run.sites:
+            run.sites[self.site] = y
+        return y
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         raise NotImplementedError

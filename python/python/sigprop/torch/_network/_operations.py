@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._components import Activation, Convolution, Dropout, Linear, Norm, Positions, Prepend, Rotary, Scale
+from ._components import Activation, Convolution, Dropout, Linear, Norm, Positions, Prepend, Rotary, Scale, Select
 from ._disentangled import Disentangled
 from ._node import Node, Part, Place, Run, Shape, add, in_heads, variant
 
 
-class Body:
-    """A sequence of nodes, which are submodules of `owner` under their own names."""
+class Read:
+    """Another signal than the input: the output of an earlier stream or site."""
 
-    def __init__(self, owner: nn.Module, parts: Iterable[Part], place: Place, shape: Shape) -> None:
+    def __init__(self, read: Part, place: Place) -> None:
+        self._kind, self._of = variant(read)
+        self.shape = place.memories[self._of] if self._kind == "stream" else place.sites[self._of]
+
+    def __call__(self, run: Run) -> Tensor:
+        read = run.memories[self._of] if self._kind == "stream" else run.sites[self._of]
+        assert read is not None, "a checked stack reads earlier sites"
+        return read
+
+
+class Body:
+    """A sequence of nodes, which are submodules of `owner` under their own names. The first may be a read, which is no module."""
+
+    def __init__(self, owner: nn.Module, parts: Sequence[Part], place: Place, shape: Shape) -> None:
         self._names: list[str] = []
+        self._read = None
+        if parts and variant(parts[0]["op"])[0] == "read":
+            self._read = Read(variant(parts[0]["op"])[1], place)
+            parts, shape = parts[1:], self._read.shape
         for part in parts:
             inner = node(part["op"], place.inside(part["name"], part.get("shared_with")), shape)
             add(owner, part["name"], inner)
             self._names.append(part["name"])
-            shape = inner.shape
+            shape = place.sites[inner.site] = inner.shape
         self.sites = [place.inside(name).site for name in self._names]
         # The shape of its output.
         self.shape = shape
 
     def __call__(self, owner: nn.Module, x: Tensor, run: Run) -> Tensor:
+        if self._read is not None:
+            x = self._read(run)
         for name in self._names:
             x = owner.get_submodule(name)(x, run)
         return x
@@ -329,6 +348,7 @@ _NODES: dict[str, Callable[[Any, Place, Shape], Node]] = {
     "embedding": Positions,
     "convolution": Convolution,
     "prepend": Prepend,
+    "select": Select,
     "chain": Chain,
     "sum": Sum,
     "product": Product,
