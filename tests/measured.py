@@ -1,23 +1,30 @@
 """What flows through models of transformers at random initialisation: means and standard errors over networks.
 
-`measure(folder)` builds the model of every config in `folder`/configs, and writes `folder`/cases.csv and truth.csv as
-docs/huggingface.md describes them: the stream before the first block, behind every block, and behind the last norm.
+`measure(folder, size)` builds the model of every config in `folder`/configs, and writes `folder`/cases.csv and truth.csv
+as docs/huggingface.md describes them: the stream before the first block, behind every block, and behind the last norm.
 """
 
 import csv
 import json
 import re
 import statistics
+from dataclasses import dataclass
 
 import torch
 from transformers import AutoConfig
 
 from library import base
 
-SEEDS = 10
-BATCH = 4
-TOKENS = 64
-DECODER_TOKENS = 48
+@dataclass
+class Size:
+    """How much is measured: networks per model, sequences per network, and tokens per sequence."""
+
+    networks: int = 10
+    batch: int = 4
+    tokens: int = 64
+    decoder_tokens: int = 48
+
+
 # Libraries reserve the first ids.
 FIRST_ID = 4
 
@@ -52,22 +59,22 @@ def streams(model):
     return {"enc.": halves["encoder"], "dec.": halves["decoder"]}
 
 
-def inputs(config):
+def inputs(config, size):
     """What the model reads, and the kind of input."""
     if hasattr(config, "num_patches"):
         side = int(config.num_patches ** 0.5)
         patch = config.num_channels * config.patch_size ** 2
-        return {"pixel_values": torch.randn(BATCH, config.num_patches, patch),
-                "pixel_attention_mask": torch.ones(BATCH, config.num_patches),
-                "spatial_shapes": torch.full((BATCH, 2), side)}, "n"
+        return {"pixel_values": torch.randn(size.batch, config.num_patches, patch),
+                "pixel_attention_mask": torch.ones(size.batch, config.num_patches),
+                "spatial_shapes": torch.full((size.batch, 2), side)}, "n"
     if hasattr(config, "image_size") and hasattr(config, "num_channels"):
         sides = config.image_size if isinstance(config.image_size, (list, tuple)) else [config.image_size] * 2
-        return {"pixel_values": torch.randn(BATCH, config.num_channels, *sides)}, "n"
+        return {"pixel_values": torch.randn(size.batch, config.num_channels, *sides)}, "n"
     vocabulary = config.get_text_config().vocab_size
-    ids = {"input_ids": torch.randint(FIRST_ID, vocabulary, (BATCH, TOKENS))}
+    ids = {"input_ids": torch.randint(FIRST_ID, vocabulary, (size.batch, size.tokens))}
     if config.is_encoder_decoder:
         own = getattr(config, "decoder_vocab_size", vocabulary)
-        ids["decoder_input_ids"] = torch.randint(FIRST_ID, own, (BATCH, DECODER_TOKENS))
+        ids["decoder_input_ids"] = torch.randint(FIRST_ID, own, (size.batch, size.decoder_tokens))
     return ids, "u"
 
 
@@ -79,11 +86,11 @@ def moments(prefix, tensor):
     return {f"{prefix}m2": (tensor * tensor).mean().item(), f"{prefix}corr_raw": cross.item()}
 
 
-def sample(config, seed):
+def sample(config, seed, size):
     """Every statistic of one network, by (layer, site, statistic), and the lengths of its streams."""
     torch.manual_seed(seed)
     model = base(config, attn_implementation="eager").eval()
-    batch, _ = inputs(config)
+    batch, _ = inputs(config, size)
     kept = {}
 
     def keep(key, tensor):
@@ -123,8 +130,8 @@ def sample(config, seed):
     return row, lengths
 
 
-def measure(folder, names=(), seeds=SEEDS):
-    """Measures all models, or those of these names, whose rows it replaces, over this many networks."""
+def measure(folder, size, names=()):
+    """Measures all models, or those of these names, whose rows it replaces."""
     tables = {}
     for table in ("cases", "truth"):
         file = folder / f"{table}.csv"
@@ -133,19 +140,19 @@ def measure(folder, names=(), seeds=SEEDS):
         if names and file.stem not in names:
             continue
         config = config_of(file)
-        rows, lengths = zip(*(sample(config, 1000 + seed) for seed in range(seeds)))
-        kind = inputs(config)[1]
+        rows, lengths = zip(*(sample(config, 1000 + seed, size) for seed in range(size.networks)))
+        kind = inputs(config, size)[1]
         for table in tables:
             tables[table] = [row for row in tables[table] if row["case_id"] != file.stem]
         vocabulary = getattr(config.get_text_config(), "vocab_size", "")
         decoder = lengths[0][1] if len(lengths[0]) > 1 else ""
-        tables["cases"].append(dict(zip(CASES, [file.stem, config.model_type, lengths[0][0], decoder, BATCH, vocabulary,
-                                                seeds, kind])))
+        tables["cases"].append(dict(zip(CASES, [file.stem, config.model_type, lengths[0][0], decoder, size.batch,
+                                                vocabulary, size.networks, kind])))
         for layer, site, stat in sorted(rows[0]):
             values = [row[layer, site, stat] for row in rows]
-            error = statistics.stdev(values) / seeds ** 0.5
-            tables["truth"].append(dict(zip(TRUTH, [file.stem, config.model_type, "eval", kind, seeds, layer, site,
-                                                    stat, f"{statistics.mean(values):.7g}", f"{error:.4g}"])))
+            error = statistics.stdev(values) / size.networks ** 0.5
+            tables["truth"].append(dict(zip(TRUTH, [file.stem, config.model_type, "eval", kind, size.networks, layer,
+                                                    site, stat, f"{statistics.mean(values):.7g}", f"{error:.4g}"])))
         print(f"measured {file.stem}", flush=True)
     for table, columns in (("cases", CASES), ("truth", TRUTH)):
         with (folder / f"{table}.csv").open("w", newline="") as file:

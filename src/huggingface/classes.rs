@@ -155,10 +155,6 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
             let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
             (sparse * experts.n_experts) as u64
         }),
-        // Biases of routers.
-        "gpt_oss" | "openai_privacy_filter" => {
-            architecture.experts.map_or(0, |experts| (architecture.n_layers * experts.n_experts) as u64)
-        }
         "minimax_m3" | "minimax_m3_vl_text" => Indexer::read(keys)?.parameters(width),
         family if INDEXED.contains(&family) => {
             let default = if family == "deepseek_v32" { 64 } else { 32 };

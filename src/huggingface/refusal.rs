@@ -21,20 +21,35 @@ const STRUCTURES: &[Structure] = &[
                  not computed",
         model_types: &["step3p5", "step3p7"],
     },
+    Structure { reason: STATE_SPACE, model_types: &["lfm3", "kimi_linear", "bailing_hybrid", "lara_mini"] },
     Structure {
-        reason: STATE_SPACE,
-        model_types: &[
-            "rwkv",
-            "recurrent_gemma",
-            "zamba",
-            "lfm3",
-            "xlstm",
-            "kimi_linear",
-            "bailing_hybrid",
-            "lara_mini",
-            "reformer",
-            "fnet",
-        ],
+        reason: "its mean over earlier tokens, whose weights are exponentials of keys and decay with distance (WKV), is \
+                 not computed",
+        model_types: &["rwkv"],
+    },
+    Structure {
+        reason: "its recurrence multiplies the input by √(1 − α²), where α is the decay of the same token (RG-LRU), which \
+                 is not computed",
+        model_types: &["recurrent_gemma"],
+    },
+    Structure {
+        reason: "its recurrence has exponential gates that are divided by a running sum (mLSTM), which is not computed",
+        model_types: &["xlstm"],
+    },
+    Structure {
+        reason: "its attention blocks share their weights and also read the embeddings, which is not computed",
+        model_types: &["zamba"],
+    },
+    Structure { reason: "its Fourier transforms of tokens and features are not computed", model_types: &["fnet"] },
+    Structure {
+        reason: "it divides each series by its standard deviation and has batch norms in its blocks, which are not \
+                 imported",
+        model_types: &["patchtst"],
+    },
+    Structure {
+        reason: "its residual network before the first block and the learned factors on features of its queries are not \
+                 computed",
+        model_types: &["timesfm"],
     },
     Structure {
         reason: "the packed map of queries, keys and values of the first DeBERTa, in which keys have no bias, and disentangled \
@@ -53,11 +68,13 @@ const STRUCTURES: &[Structure] = &[
             "nystromformer",
             "mra",
             "yoso",
+            "reformer",
         ],
     },
     Structure {
         reason: "ternary weights, which the forward pass rounds and rescales, and norms before the last map of a branch \
-                 are not computed together",
+                 are not computed together; for weights that are not rounded, predict the live module in Python \
+                 (docs/live.md): sigprop.torch.predict(AutoModel.from_config(config), tokens)",
         model_types: &["bitnet"],
     },
     Structure {

@@ -136,6 +136,7 @@ impl Expansion<'_> {
                 let maps = |what| self.maps(module, &name, ours, *layout, block, what);
                 return ["weight", "bias"].into_iter().flat_map(maps).collect();
             }
+            Holds::BiasedRouter(ours) => return self.biased_router(module, &name, ours, block),
             Holds::Unbiased(ours) => return self.maps(module, &name, ours, Layout::Rows, block, "weight"),
             Holds::Experts(ours) => self.experts(module, &name, ours, block),
             Holds::ExpertColumns(ours, order) => {
@@ -258,6 +259,15 @@ impl Expansion<'_> {
             learning_rates: query.learning_rates,
         };
         Some(whole(name, module.name, part))
+    }
+
+    /// Returns the weight of a router and its bias, which is not a parameter of the network.
+    fn biased_router(&self, module: &Module, name: &str, ours: &str, block: usize) -> Vec<Held> {
+        let Some(weight) = self.find(&format!("{ours}.weight"), block) else { return Vec::new() };
+        let held = |what: &str, part| whole(&format!("{name}.{what}"), &format!("{}.{what}", module.name), part);
+        let bias =
+            Parameter { name: numbered(&format!("{ours}.bias"), block), shape: [weight.shape[0], 1], ..weight.clone() };
+        [("weight", weight), ("bias", &bias)].map(|(what, found)| held(what, part(found, None, Gain::Whole))).into()
     }
 
     fn experts(&self, module: &Module, name: &str, ours: &[&str], block: usize) -> Option<Held> {

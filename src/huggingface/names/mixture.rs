@@ -1,7 +1,7 @@
 //! Decoders with rotary positions and mixtures of experts, some with shared experts that every token goes to.
 
 use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
-use super::{Columns, Module, Modules, biased_norm, expert_columns, experts, norm, rows, table, unbiased};
+use super::{Columns, Module, Modules, bare, biased_norm, biased_router, expert_columns, experts, norm, rows, table};
 
 pub(in crate::huggingface) const MIXTRAL: Modules = &[
     STREAM,
@@ -41,7 +41,7 @@ pub(in crate::huggingface) const GPT_OSS: Modules = &[
     PRE_NORMS,
     ATTENTION,
     &[
-        unbiased("layers.*.mlp.router", &["blocks.*.ffn.experts.router"]),
+        biased_router("layers.*.mlp.router", "blocks.*.ffn.experts.router"),
         expert_columns("layers.*.mlp.experts.gate_up_proj", FUSED_IN, Columns::Alternating),
         expert_columns("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"], Columns::Sequential),
     ],
@@ -53,14 +53,23 @@ pub(in crate::huggingface) const PRIVACY_FILTER: Modules = &[
     PRE_NORMS,
     ATTENTION,
     &[
-        unbiased("layers.*.mlp.router", &["blocks.*.ffn.experts.router"]),
+        biased_router("layers.*.mlp.router", "blocks.*.ffn.experts.router"),
         expert_columns("layers.*.mlp.experts.gate_up_proj", FUSED_IN, Columns::Sequential),
         expert_columns("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"], Columns::Sequential),
     ],
 ];
 
-/// MiMo-V2-Flash.
-pub(in crate::huggingface) const MIMO_V2: Modules = &[STREAM, PRE_NORMS, ATTENTION, GATED, ROUTERS, EXPERTS, FUSED];
+/// MiMo-V2-Flash, whose checkpoints and modules have different names for sinks.
+pub(in crate::huggingface) const MIMO_V2: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    &[bare("layers.*.self_attn.attention_sink_bias", "blocks.*.attention.heads.sink", 1)],
+    ATTENTION,
+    GATED,
+    ROUTERS,
+    EXPERTS,
+    FUSED,
+];
 
 /// Qwen's and OLMoE's mixtures.
 pub(in crate::huggingface) const QWEN_MOE: Modules = &[

@@ -102,6 +102,8 @@ enum Holds {
     ExpertColumns(&'static [&'static str], Columns),
     /// The `weight` of the module is that of linear maps whose biases the library leaves out.
     Unbiased(&'static [&'static str]),
+    /// The `weight` of the module is that of this router. Its `bias` starts like the weight and is not in the network.
+    BiasedRouter(&'static str),
     /// The `weight` and `bias` of the module are those of one norm of the library, which may be several norms of the
     /// network.
     Norm { ours: &'static [&'static str], stored: Gain, biased: bool },
@@ -227,6 +229,10 @@ const fn expert_columns(name: &'static str, ours: &'static [&'static str], order
 
 const fn unbiased(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Unbiased(ours) }
+}
+
+const fn biased_router(name: &'static str, ours: &'static str) -> Module {
+    Module { name, holds: Holds::BiasedRouter(ours) }
 }
 
 /// A norm; LayerNorms have a bias if the architecture has biases.

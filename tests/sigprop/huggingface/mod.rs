@@ -88,12 +88,24 @@ const STATES: [&str; 5] = [
     "qwen3_5_moe_text eval u: stream",
 ];
 
+/// Not reached (known deviations) in other sizes: gradients of Mamba-2 are up to 92 % too large at the input, those of
+/// the other two up to 5 % off, and second moments of gated delta rules 2.4 % too large.
+const HELD_OUT: [&str; 4] =
+    ["lfm2 eval u: stream", "mamba2 eval u: cross", "mamba2 eval u: stream", "qwen3_next eval u: stream"];
+
 /// Families of models, each tested in a small model.
 #[test]
 fn families_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
     let known = [STARTED_AT_ZERO.as_slice(), STATES.as_slice()].concat();
     compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &known);
+}
+
+/// Families of models in other widths, depths, heads and numbers of tokens: 40 networks of each.
+#[test]
+fn families_of_other_sizes_are_as_measured() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/held_out");
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &HELD_OUT);
 }
 
 /// Variables: `SIGPROP_HF_TRUTH` names a folder of measurements, by default `data/measured/huggingface`.
