@@ -35,6 +35,7 @@ pub struct GlobalHeads {
 /// Scores of contents with embeddings of relative positions (DeBERTa), in attention to all tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent switches of the architecture")]
 pub struct Disentangled {
     /// Number of rows of the table of embeddings on each side of a query.
     pub span: usize,

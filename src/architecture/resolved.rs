@@ -193,6 +193,12 @@ impl Resolved {
 }
 
 impl Architecture {
+    /// Returns 1/√(`d_head` · the number of scores that are added up).
+    fn default_attention_scale(&self, d_head: usize) -> f64 {
+        let scores = 1 + self.disentangled.map_or(0, Disentangled::scores);
+        ((scores * d_head) as f64).powf(-0.5)
+    }
+
     /// Fills in the open fields and checks everything.
     pub fn resolved(&self) -> Result<Resolved, ArchitectureError> {
         self.check()?;
@@ -261,10 +267,7 @@ impl Architecture {
             drop_path_schedule: self.drop_path_schedule,
             causal: self.causal,
             windows: self.windows.clone(),
-            attention_scale: self.attention_scale.unwrap_or_else(|| {
-                let kinds = 1 + self.disentangled.map_or(0, Disentangled::scores);
-                ((kinds * d_head) as f64).powf(-0.5)
-            }),
+            attention_scale: self.attention_scale.unwrap_or_else(|| self.default_attention_scale(d_head)),
             attention_scale_by_layer: self.attention_scale_by_layer,
             attention_softcap: self.attention_softcap,
             attention_sinks: self.attention_sinks.clone(),

@@ -303,11 +303,7 @@ impl Condition {
             ),
             Self::ReadWidth(reads) => of_reads(*reads),
             Self::RecurrenceWidth => RECURRENCE.to_owned(),
-            Self::IdleState(share) => format!(
-                "the state adds {} of the output: this layer starts as a gated map of single tokens, and queries, keys and steps \
-                 get almost no gradient. This is no error of the prediction",
-                percent(*share)
-            ),
+            Self::IdleState(share) => idle_state(*share),
             Self::FewHeads(second_moment, gradient) => few_heads(*second_moment, *gradient),
             Self::LongErasing(share) => long_erasing(*share),
             Self::SinkWidth(share) => without_sinks(*share),
@@ -338,6 +334,15 @@ fn without_sinks(share: f64) -> String {
     format!(
         "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and gradients \
          of queries and keys may be off by about {}",
+        percent(share)
+    )
+}
+
+/// Returns the text of [`Condition::IdleState`].
+fn idle_state(share: f64) -> String {
+    format!(
+        "the state adds {} of the output: this layer starts as a gated map of single tokens, and queries, keys and steps get \
+         almost no gradient. This is no error of the prediction",
         percent(share)
     )
 }

@@ -92,6 +92,8 @@ impl Layer {
         /// The range of ln q in which fixed points are searched, and the distance of two trials.
         const RANGE: [f64; 2] = [-25.0, 20.0];
         const STEP: f64 = 0.5;
+        /// Half the distance of the points of the slope.
+        const APART: f64 = 0.05;
         let trials = ((RANGE[1] - RANGE[0]) / STEP) as usize;
         let at = |trial: usize| RANGE[0] + trial as f64 * STEP;
         let change: Vec<f64> = (0..=trials).map(|trial| self.step(at(trial))[0]).collect();
@@ -102,8 +104,6 @@ impl Layer {
             let middle = 0.5 * (below + above);
             if self.step(middle)[0] < 0.0 { below = middle } else { above = middle }
         }
-        /// Half the distance of the points of the slope.
-        const APART: f64 = 0.05;
         let slope = 1.0 + (self.step(below + APART)[0] - self.step(below - APART)[0]) / (2.0 * APART);
         // A slope of one is that of a map which is linear up to rounding errors.
         let is_repeller = !attracts && slope > 1.0 + 1e-3;

@@ -160,7 +160,7 @@ pub(crate) fn backward<T: Scalar>(
     }
     let parts = vec![side_by_side(&dq, d_head), side_by_side(&dk, d_head), side_by_side(&dv, d_value)];
     let positions = scores.positions.as_ref().map(|positions| {
-        let images = images.map(|heads| positions.images(query.shape().batch, heads));
+        let images = images.map(|heads| positions.images(query.shape().batch, &heads));
         positions.parameters(&images.map(|heads| heads.map(|heads| side_by_side(&heads, d_head))))
     });
     Backward { parts, bias, positions: positions.unwrap_or_default(), sink, moments: total(moments) }

@@ -22,7 +22,7 @@ use crate::{
 
 /// The table of positions and its images.
 pub(crate) struct Positions<'a, T: Scalar> {
-    positions: &'a Disentangled,
+    disentangled: &'a Disentangled,
     random: &'a Random,
     d_head: usize,
     scale: f64,
@@ -62,12 +62,12 @@ impl<'a, T: Scalar> Positions<'a, T> {
         }
         let image = |map: &Option<Linear>| map.as_ref().map(|map| linear::forward(map, random, &input));
         let [keys, queries] = [&positions.key, &positions.query].map(image);
-        Self { positions, random, d_head, scale, mask, table, input, keys, queries }
+        Self { disentangled: positions, random, d_head, scale, mask, table, input, keys, queries }
     }
 
     /// The rows of the table between `queries` and `keys`.
     fn rows(&self, queries: usize, keys: usize) -> Range<usize> {
-        self.positions.row(1 - keys as i64)..self.positions.row(queries as i64 - 1) + 1
+        self.disentangled.row(1 - keys as i64)..self.disentangled.row(queries as i64 - 1) + 1
     }
 
     fn head<'i>(&self, images: &'i Array<T>, head: usize, rows: &Range<usize>) -> View<'i, T> {
@@ -79,7 +79,7 @@ impl<'a, T: Scalar> Positions<'a, T> {
     fn each(&self, queries: usize, keys: usize, rows: &Range<usize>, mut with: impl FnMut(usize, [usize; 2])) {
         for a in 0..queries {
             for b in 0..keys {
-                let row = self.positions.row(a as i64 - b as i64) - rows.start;
+                let row = self.disentangled.row(a as i64 - b as i64) - rows.start;
                 with(a * keys + b, [a * rows.len() + row, b * rows.len() + row]);
             }
         }
@@ -122,7 +122,7 @@ impl<'a, T: Scalar> Positions<'a, T> {
             self.each(queries, keys, &rows, |score, entries| sums[entries[side]] += gradients[score]);
             let sums = View::new(&sums, tokens, rows.len(), rows.len());
             multiply_add(Threads::Alone, into, self.scale, sums, self.head(images, head, &rows));
-            let mut of_images = vec![T::default(); 2 * self.positions.span * self.d_head];
+            let mut of_images = vec![T::default(); 2 * self.disentangled.span * self.d_head];
             let seen = &mut of_images[rows.start * self.d_head..rows.end * self.d_head];
             let mut seen = ViewMut::new(seen, rows.len(), self.d_head, self.d_head);
             multiply(Threads::Alone, &mut seen, self.scale, sums.transposed(), contents);
@@ -135,11 +135,11 @@ impl<'a, T: Scalar> Positions<'a, T> {
 
     /// Returns the gradients of κ or of χ of a batch as an array of one head after the other, from those of all heads;
     /// `None` if there are none.
-    pub(crate) fn images(&self, batch: usize, heads: Vec<T>) -> Option<Array<T>> {
-        let shape = Shape { batch, seq_len: 2 * self.positions.span };
+    pub(crate) fn images(&self, batch: usize, heads: &[T]) -> Option<Array<T>> {
+        let shape = Shape { batch, seq_len: 2 * self.disentangled.span };
         let width = heads.len() / shape.tokens();
         let mut images = (width > 0).then(|| Array::unwritten(shape, width))?;
-        images.entries_mut().copy_from_slice(&heads);
+        images.entries_mut().copy_from_slice(heads);
         Some(images)
     }
 
@@ -147,7 +147,7 @@ impl<'a, T: Scalar> Positions<'a, T> {
     pub(crate) fn parameters(&self, images: &[Option<Array<T>>; 2]) -> Vec<Gradients<T>> {
         let mut gradients: Vec<Gradients<T>> = Vec::new();
         let mut at_input: Option<Array<T>> = None;
-        for (map, gradient) in [&self.positions.key, &self.positions.query].into_iter().zip(images) {
+        for (map, gradient) in [&self.disentangled.key, &self.disentangled.query].into_iter().zip(images) {
             let (Some(map), Some(gradient)) = (map, gradient) else { continue };
             let of_weight = |dy| linear::weight_gradient(map, self.random, self.input.entries(), dy);
             gradients.push((map.weight.name.clone(), gradient.sequences().map(of_weight).collect()));
@@ -160,12 +160,12 @@ impl<'a, T: Scalar> Positions<'a, T> {
         }
         let Some(mut gradient) = at_input else { return gradients };
         gradient.sequences_mut().for_each(|sequence| multiply_entries(sequence, &self.mask));
-        if let Some(norm) = &self.positions.norm {
+        if let Some(norm) = &self.disentangled.norm {
             let of_gain = |dy| norm::gain_gradient(norm, self.table.width(), self.table.entries(), dy);
-            gradients.push((self.positions.gain(), gradient.sequences().map(of_gain).collect()));
+            gradients.push((self.disentangled.gain(), gradient.sequences().map(of_gain).collect()));
             gradient = self.before_norm(norm, gradient);
         }
-        gradients.push((self.positions.table.name.clone(), gradient.sequences().map(<[T]>::to_vec).collect()));
+        gradients.push((self.disentangled.table.name.clone(), gradient.sequences().map(<[T]>::to_vec).collect()));
         gradients
     }
 
@@ -173,7 +173,7 @@ impl<'a, T: Scalar> Positions<'a, T> {
     fn before_norm(&self, norm: &Norm, mut gradient: Array<T>) -> Array<T> {
         let mut inputs = Array::unwritten(gradient.shape(), gradient.width());
         inputs.sequences_mut().for_each(|sequence| sequence.copy_from_slice(self.table.entries()));
-        let gains = self.random.changed_gains(&self.positions.gain(), norm.gain, gradient.width());
+        let gains = self.random.changed_gains(&self.disentangled.gain(), norm.gain, gradient.width());
         let Some(gains) = gains else { return norm::backward(norm, &inputs, &gradient) };
         gradient.multiply_rows(&gains);
         norm::backward(&Norm { gain: 1.0, ..*norm }, &inputs, &gradient)
@@ -197,5 +197,5 @@ fn normed<T: Scalar>(positions: &Disentangled, norm: &Norm, random: &Random, tab
 
 /// Multiplies entries by the factors of a mask; an empty mask has factors of 1.
 fn multiply_entries<T: Scalar>(entries: &mut [T], mask: &[T]) {
-    entries.iter_mut().zip(mask).for_each(|(entry, &factor)| *entry = *entry * factor);
+    entries.iter_mut().zip(mask).for_each(|(entry, &factor)| *entry *= factor);
 }
