@@ -41,7 +41,7 @@ fn errors_name_the_key_or_the_kind() {
     let message = |text: &str| import(text, &Options::default()).unwrap_err().to_string();
     assert!(message("[]").starts_with("not a config"));
     assert!(message("{}").starts_with("the config has no model_type; no known family reads all its keys: describe"));
-    assert!(message(r#"{"model_type": "recurrent_gemma"}"#).contains("state-space"));
+    assert!(message(r#"{"model_type": "recurrent_gemma"}"#).contains("RG-LRU"));
     assert!(message(r#"{"model_type": "step3p7"}"#).contains("one score per head"));
     assert!(message(r#"{"model_type": "gemma4_text"}"#).contains("hidden_size_per_layer_input"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
@@ -496,7 +496,7 @@ fn halves_of_t5gemma_have_their_own_keys() {
 fn structures_that_are_not_computed_are_named() {
     let expected = [
         ("deberta", "disentangled"),
-        ("recurrent_gemma", "state-space"),
+        ("recurrent_gemma", "RG-LRU"),
         ("bitnet", "ternary"),
         ("longformer", "global tokens"),
         ("gemma3n_text", "per layer"),
