@@ -246,6 +246,36 @@ def reads() -> None:
     drawing.write("reads.svg")
 
 
+def image() -> None:
+    """Two windows of a convolution over an image, and the pixels that one tap reads."""
+    drawing = Drawing(760, 300, "Two windows of three by three pixels; each tap reads two pixels at one offset")
+    cell, left, top = 26, 60, 50
+    for row in range(7):
+        for column in range(9):
+            drawing.parts.append(
+                f'<rect class="cell" x="{left + column * cell}" y="{top + row * cell}" width="{cell}" height="{cell}"/>'
+            )
+    outputs = left + 400
+    for row in range(7):
+        for column in range(9):
+            drawing.parts.append(
+                f'<rect class="cell" x="{outputs + column * cell}" y="{top + row * cell}" width="{cell}" height="{cell}"/>'
+            )
+    for row, column, words in [(1, 1, "a"), (4, 6, "c")]:
+        x, y = left + (column - 1) * cell, top + (row - 1) * cell
+        drawing.line([(x, y), (x + 3 * cell, y), (x + 3 * cell, y + 3 * cell), (x, y + 3 * cell), (x, y)], "line")
+        read = (left + (column + 1.5) * cell, top + (row - 0.5) * cell)
+        end = (outputs + (column + 0.5) * cell, top + (row + 0.5) * cell)
+        drawing.circle(*read, 6, "node")
+        drawing.line([read, (end[0] - 12, end[1])], "forward-line", "forward-tip")
+        drawing.text(end[0], end[1] + 5, words, "bold")
+    drawing.text(left + 4.5 * cell, 30, "input x", "forward")
+    drawing.text(outputs + 4.5 * cell, 30, "output y", "forward")
+    drawing.text(380, 262, "E y_a y_c is a sum over taps of E x x of the two pixels that one tap reads.", "small")
+    drawing.text(380, 282, "At the edges, windows lack taps.", "small")
+    drawing.write("image.svg")
+
+
 if __name__ == "__main__":
-    for draw in (block, attention, graded, cloud, passes, reads):
+    for draw in (block, attention, graded, cloud, passes, reads, image):
         draw()

@@ -102,8 +102,18 @@ impl StreamBuilder<'_> {
         let fans = Fans::new(kernel * fan_in, fan_out);
         let path = format!("embeddings.{name}");
         let (weight, bias) = self.outer_tensors(&path, Outer::Stem, fans, self.architecture.biases);
-        let convolution =
-            Convolution { fan_in, fan_out, kernel, stride, padding: 1, groups: 1, causal: false, weight, bias };
+        let convolution = Convolution {
+            fan_in,
+            fan_out,
+            kernel,
+            stride,
+            padding: 1,
+            groups: 1,
+            causal: false,
+            image: None,
+            weight,
+            bias,
+        };
         Node::apply(name, Component::Convolution(convolution))
     }
 

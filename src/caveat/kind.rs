@@ -39,6 +39,14 @@ pub(super) static MEAN_AT_ACTIVATION: CaveatKind = CaveatKind {
     advice: "Put a linear map or a norm between the two activations; measure with `sigprop validate`.",
 };
 
+pub(super) static MEAN_OF_PIXELS: CaveatKind = CaveatKind {
+    name: "mean_of_pixels",
+    quantity: "second moments after the activation, gradients before it, and gradients of gains before the sum",
+    size: "mean over root mean square of the input",
+    about: "The input of an activation of pixels has a mean, as a sum that contains a ReLU; the rules assume a Gaussian with this mean.",
+    advice: "Expect 10 % for signals and gradients in a residual network of ReLUs; measure gains with `sigprop validate`.",
+};
+
 pub(super) static AVERAGED_BRANCHES: CaveatKind = CaveatKind {
     name: "averaged_branches",
     quantity: "gradients",
@@ -257,10 +265,11 @@ pub(super) static ORTHOGONAL_ATTENTION: CaveatKind = CaveatKind {
 
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 30] = [
+    pub const ALL: [&'static Self; 31] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
+        &MEAN_OF_PIXELS,
         &AVERAGED_BRANCHES,
         &WEIGHED_INPUTS,
         &RARE_SEQUENCES,

@@ -51,6 +51,8 @@ pub enum Condition {
     SmoothScores(f64),
     /// The input x of an activation has a mean; the number is |E x|/√(E x²).
     MeanAtActivation(f64),
+    /// The input of an activation of pixels has a mean; the number is the mean relative to the root of the second moment.
+    MeanOfPixels(f64),
     /// Dropped branches are averaged. The number is the variance v of ln |y|² by the mask of one branch, where y is the
     /// stream after it. To first order E 1/|y|², to which gradients are proportional, is larger by a share v.
     AveragedBranches(f64),
@@ -144,6 +146,7 @@ impl Condition {
             Self::SharpAttention(_) => &kind::SHARP_ATTENTION,
             Self::SmoothScores(_) => &kind::SMOOTH_SCORES,
             Self::MeanAtActivation(_) => &kind::MEAN_AT_ACTIVATION,
+            Self::MeanOfPixels(_) => &kind::MEAN_OF_PIXELS,
             Self::AveragedBranches(_) => &kind::AVERAGED_BRANCHES,
             Self::WeighedInputs(_) => &kind::WEIGHED_INPUTS,
             Self::RareSequences(_) => &kind::RARE_SEQUENCES,
@@ -181,6 +184,7 @@ impl Condition {
             &(Self::SharpAttention(size)
             | Self::SmoothScores(size)
             | Self::MeanAtActivation(size)
+            | Self::MeanOfPixels(size)
             | Self::AveragedBranches(size)
             | Self::WeighedInputs(size)
             | Self::RareSequences(size)
@@ -226,6 +230,7 @@ impl Condition {
                  moments after it may be off by up to twice that",
                 percent(*share)
             ),
+            Self::MeanOfPixels(share) => mean_of_pixels(*share),
             Self::AveragedBranches(variance) => format!(
                 "some dropped branches are averaged where they are added, before the norms that follow. Each may make gradients \
                  too small by {}",
@@ -334,6 +339,16 @@ fn without_sinks(share: f64) -> String {
     format!(
         "attention has sinks, and terms of order 1/width are those of the same attention without them. The ± and gradients \
          of queries and keys may be off by about {}",
+        percent(share)
+    )
+}
+
+/// Returns the text of [`Condition::MeanOfPixels`].
+fn mean_of_pixels(share: f64) -> String {
+    format!(
+        "the mean of an activation's input is {} of its root mean square, and the prediction assumes a Gaussian with this mean. \
+         After a sum with a ReLU, second moments may be off by 9 % and gradients by 6 %, and gradients of gains before the sum \
+         may be four times too small",
         percent(share)
     )
 }

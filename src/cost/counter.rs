@@ -270,6 +270,10 @@ impl<'s> Interpreter<'s> for Counter<'s> {
                 self.count(at).flops += 2.0 * fan_in as f64 * output.entries();
                 output
             }
+            Component::Pool(pool) => {
+                self.keep(at, &input);
+                Array::new(pool.sliding().windows(seq_len), width)
+            }
             Component::Prepend(prepend) => {
                 self.tensor(at, &prepend.token, 1, width);
                 Array::new(seq_len + 1, width)

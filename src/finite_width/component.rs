@@ -185,6 +185,20 @@ impl Context<'_> {
         Answer { entries: self.x.entries.weighted_sums([same, neighbours], drawn.entries), ..drawn }
     }
 
+    /// The finite-width terms of a maximum over windows. `values` and `centred` are the four-point functions of its
+    /// output y and of y − E y; `mean` is (E y)²/E y², and `count` the number of windows.
+    pub(crate) fn maximum(&self, [values, centred]: [[f64; 5]; 2], mean: f64, count: f64) -> Answer {
+        let [aaaa, aaab, aabb, aabc, abcd] = values;
+        let [square, _, product, ..] = centred;
+        let variance = product - 1.0 + (square - product) / count;
+        Answer {
+            entries: FourPoint { aaaa, aaab, aabb, aabc, abcd },
+            ones: [1.0 - mean, self.r - mean],
+            variance: Some(variance / self.x.width),
+            ..self.drawn(self.x.width)
+        }
+    }
+
     /// The finite-width terms of the map to x − E x, which comes before a component that subtracts the mean over
     /// features. `mean` is (E x)²/E x².
     pub(crate) fn centred(&self, mean: f64) -> Answer {

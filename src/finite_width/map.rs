@@ -226,6 +226,18 @@ impl Map {
         Self { jacobians: smallvec![Matrix::identity() * share], ..same }
     }
 
+    /// The map to means over windows of `count` tokens. The deviations of their correlations from the mean of all tokens
+    /// are independent. `share` and `means` are those of `diluted`.
+    pub(crate) fn of_windows(leading: f64, means: [f64; 2], share: f64, count: f64) -> Self {
+        let mut windows = Self::diluted(leading, means, share);
+        let kept = count.sqrt().recip();
+        for (one, all) in [(R_A, R), (R_B, R), (R_AB, R)] {
+            windows.jacobians[0][(one, one)] = share * kept;
+            windows.jacobians[0][(one, all)] = share * (1.0 - kept);
+        }
+        windows
+    }
+
     /// The map to x − E x: u' = u + ln (1 − m) and r' = (r − m)/(1 − m) with m = (E x)²/E x² = `mean`. Here m is
     /// constant, because means scale with lengths.
     pub(crate) fn centred(leading: f64, [level, correlation]: [f64; 2], mean: f64) -> Self {

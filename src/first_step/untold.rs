@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use sigprop_stack::{
-    Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Read, Source, Stack,
+    Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Pool, PoolKind, Read, Source,
+    Stack,
 };
 
 use crate::mean_field::dual::function::{is_odd, large_degrees};
@@ -58,7 +59,9 @@ impl Features {
         const MANY: f64 = 0.53;
         match component {
             Component::Linear(_) | Component::Convolution(_) => Self::GAUSSIAN,
-            Component::Activation(activation) => self.activated(*activation),
+            Component::Activation(activation) | Component::Pool(Pool { kind: PoolKind::Max { activation }, .. }) => {
+                self.activated(*activation)
+            }
             Component::Norm(norm) if norm.kind == NormKind::LayerNorm => Self { has_mean: false, ..self },
             Component::Dropout(Dropout { rate }) => Self { is_heavy: self.is_heavy || *rate > MANY, ..self },
             Component::Embedding(term) => Self { has_mean: self.has_mean || is_wave(term), ..self },
@@ -66,7 +69,8 @@ impl Features {
             | Component::Scale(_)
             | Component::Rotary(_)
             | Component::Prepend(_)
-            | Component::Select(_) => self,
+            | Component::Select(_)
+            | Component::Pool(Pool { kind: PoolKind::Average, .. }) => self,
         }
     }
 

@@ -168,6 +168,7 @@ fn kept(component: &Component, [before, after]: [f64; 2]) -> f64 {
         | Component::Activation(_)
         | Component::Rotary(_)
         | Component::Convolution(_)
+        | Component::Pool(_)
         | Component::Select(_) => 0.0,
     }
 }

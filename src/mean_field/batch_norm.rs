@@ -3,16 +3,17 @@
 //!
 //! ```text
 //! spread = E x_a² − E x_a x_b      |z|² = spread χ²(L − 1)      divisor = |z|²/L + ε      share = |z|²/(L divisor)
-//! forward    E y_a² = gain² E share        E y_a y_b = −E y_a²/(L − 1)
-//! backward   Σ_a G^x_aa = gain² (E[1/divisor] (Σ_a G^y_aa − Σ_ab G^y_ab/L) − E[(2 − share) share/divisor] along)
+//! forward    E y_a y_b = gain² E share L E z_a z_b/Σ_c E z_c²
+//! backward   G^x_ab = gain² (E[1/divisor] G^z_ab − E[(2 − share) share/divisor] along E z_a z_b/Σ_c E z_c²)
 //!            along = Σ_ab E g_a g_b ẑ_a ẑ_b        ẑ = z/|z|, g: at y
-//!            G^x_ab = −G^x_aa/(L − 1)        in evaluation G^x_ab = gain² E[1/divisor] G^y_ab
+//!            in evaluation G^x_ab = gain² E[1/divisor] G^y_ab
 //! ```
 //!
 //! where a, b are positions of tokens; E is the average over random weights and over features; L is the number of
 //! tokens of a batch; spread is the variance of x_a without the part that all tokens share; z is the vector of z_a over
 //! the tokens of a batch; χ²(L − 1) is a chi-squared variable with L − 1 degrees of freedom; ε is the number that a
-//! norm adds to the variance; divisor is the variance of a feature over the batch plus ε; share is the share of |z|²/L
+//! norm adds to the variance; c is the position of a third token; G^z is the kernel of the gradients g minus their mean
+//! over the batch; divisor is the variance of a feature over the batch plus ε; share is the share of |z|²/L
 //! in the divisor; gain is the gain of a norm; G^y is the kernel E g_a g_b of the gradients at the output y; G^x is the
 //! kernel E g_a g_b of the gradients at the input x; g is the gradient of the loss; ẑ is the direction of z; along is
 //! the mean square of the gradient along ẑ.
@@ -24,8 +25,11 @@
 //! training, independent gradients of variance 1 at y become gradients of variance 5/2 · (4 − 1)/5 = 1.5 and
 //! correlation −1/4 at x.
 //!
-//! Assumptions: all tokens are exchangeable, and x is Gaussian, as after a linear map, so that the length and the
-//! direction of z are independent.
+//! If all tokens are exchangeable, E z_a z_b = −E z_a²/(L − 1). The pixels of images differ by their distance from the
+//! edges: then spread and along are averages over pixels.
+//!
+//! Assumptions: x is Gaussian, as after a linear map, so that the length and the direction of z are independent. The
+//! length of z fluctuates as if all tokens were exchangeable.
 //! Source: Yang et al. 2019, A mean field theory of batch normalization, section 3 and appendix E.
 
 use sigprop_stack::{Norm, NormKind};
@@ -102,10 +106,24 @@ fn averages(kernel: &Kernel) -> [f64; 2] {
     [own, positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0))]
 }
 
-/// Returns the kernel, at the positions of `like`, of a signal that sums to zero over the batch and has E x_a² = `own`.
-fn without_sum(like: &Kernel, ln_unit: f64, own: f64) -> Kernel {
-    let pair = own * (1.0 - like.positions.length).recip();
-    Kernel { ln_unit, ..Kernel::new(&like.positions, |_| own, |_| pair) }
+/// Returns the kernel of a signal minus its mean over the batch.
+fn without_sum(kernel: &Kernel) -> Kernel {
+    let positions = &kernel.positions;
+    let others = positions.row_sums(&kernel.pairs);
+    let means: Few<f64> =
+        kernel.own.iter().zip(&others).map(|(own, others)| (own + others) / positions.length).collect();
+    let mean = positions.sum(|node| means[node]) / positions.length;
+    let own = kernel.own.iter().zip(&means).map(|(own, of_token)| own - 2.0 * of_token + mean).collect();
+    let pairs = kernel.map_pairs(&means, |_, [a, b], pair| pair - a - b + mean);
+    kernel.with(kernel.ln_unit, own, pairs)
+}
+
+/// Returns the kernel of a signal minus its mean over the batch, times the factor after which the mean of E x_a² is
+/// `own` in units of e^`ln_unit`.
+fn normalised(kernel: &Kernel, ln_unit: f64, own: f64) -> Kernel {
+    let rest = without_sum(kernel);
+    let [square, _] = averages(&rest);
+    Kernel { ln_unit, ..rest.multiplied(if square > 0.0 { own / square } else { 0.0 }) }
 }
 
 impl<'n> BatchNorm<'n> {
@@ -139,7 +157,7 @@ impl<'n> BatchNorm<'n> {
 impl MeanField for BatchNorm<'_> {
     fn forward(&self, x: &Signal) -> Signal {
         let own = Batch::new(self.norm, &x.kernel).mean(|_, share| share);
-        let y = Signal::centred(x.width, without_sum(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
+        let y = Signal::centred(x.width, normalised(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
         Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
     }
 
@@ -153,11 +171,10 @@ impl MeanField for BatchNorm<'_> {
             let kernel = gradient.kernel.with(ln_unit, times(&gradient.kernel.own), times(&gradient.kernel.pairs));
             return Gradient::independent(kernel.scaled(squared_gain));
         }
-        let [own, pair] = averages(&gradient.kernel);
-        let across = (own - pair) * (batch.count - 1.0);
         let along = if y.kernel.is_zero() { 0.0 } else { Self::radial(y, gradient) };
         let removed = batch.mean(|divisor, share| (2.0 - share) * share / divisor);
-        let kernel = without_sum(&x.kernel, ln_unit, (inverse * across - removed * along) / batch.count);
+        let radial = normalised(&x.kernel, gradient.kernel.ln_unit, -removed * along / batch.count);
+        let kernel = Kernel { ln_unit, ..without_sum(&gradient.kernel).multiplied(inverse).plus(&radial) };
         Gradient::independent(kernel.scaled(squared_gain))
     }
 

@@ -25,8 +25,13 @@
 //! variance 1/12: the 2 outputs have variance 12/12 = 1 and correlation 0.5. A gradient of variance 1 at y becomes 6/12
 //! · 4 · 2/8 = 0.5 at x.
 //!
+//! Over images, positions are pixels, and padding and stride hold along rows and columns. Pixels that share an image are
+//! correlated like pixels of two images. Pixels within three positions of an edge are classes of their own, because
+//! windows there have fewer taps (`positions/pixels.rs`): kernels are averages over classes.
+//!
 //! Assumption: the gradient at an input is averaged over the place of the input between outputs. Entries of y are
-//! jointly Gaussian, also where a feature reads few entries (depthwise). Source: the linear map, tap by tap.
+//! jointly Gaussian, also where a feature reads few entries (depthwise). Source: the linear map, tap by tap; for images Xiao et al. 2018,
+//! section 2.
 
 use std::sync::Arc;
 
@@ -37,7 +42,7 @@ use super::component::{MeanField, Parameter};
 use super::few::Few;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
-use super::positions::{Positions, Taps};
+use super::positions::{Positions, Taps, pixels::Sums};
 use super::signal::Signal;
 
 /// A convolution that is prepared for inputs at given positions.
@@ -46,25 +51,48 @@ pub(crate) struct Rule {
     convolution: Convolution,
     /// The positions of the outputs: those of the inputs if there are as many.
     outputs: Arc<Positions>,
-    /// Sums over the taps if positions differ; `None` if tokens are exchangeable.
-    taps: Option<Taps>,
+    reads: Reads,
     /// True if there are as many outputs as inputs, and one tap of an output reads the input at the same position.
     reads_itself: bool,
+}
+
+/// The way in which outputs read inputs.
+#[derive(Debug)]
+enum Reads {
+    /// All tokens are exchangeable.
+    Exchangeable,
+    /// Positions of a sequence differ: sums over the taps.
+    Positions(Taps),
+    /// Pixels differ by their distance from the edges: sums over the taps of an output, and of an input.
+    Pixels([Sums; 2]),
 }
 
 impl Rule {
     /// Prepares the convolution for inputs at these positions.
     pub(crate) fn new(convolution: &Convolution, inputs: &Arc<Positions>) -> Self {
         let length = convolution.output_len(inputs.length as usize);
-        let taps = inputs.chart.as_ref().map(|chart| Taps::new(convolution, chart, length));
         let is_as_long = length == inputs.length as usize;
-        let outputs = match &taps {
-            None => Arc::new(Positions::groups(&[length as f64], inputs.repetition.clone())),
-            Some(_) if is_as_long => Arc::clone(inputs),
-            Some(taps) => Arc::new(Positions::on(Arc::clone(taps.outputs()), None)),
+        let (outputs, reads) = match (&inputs.chart, convolution.image) {
+            (_, Some(_)) => {
+                let sums = Sums::both_ways(convolution.sliding(inputs.length as usize), inputs);
+                (Arc::clone(sums[0].positions()), Reads::Pixels(sums))
+            }
+            (None, None) => {
+                let outputs = Positions::groups(&[length as f64], inputs.repetition.clone());
+                (Arc::new(outputs), Reads::Exchangeable)
+            }
+            (Some(chart), None) => {
+                let taps = Taps::new(convolution, chart, length);
+                let outputs = if is_as_long {
+                    Arc::clone(inputs)
+                } else {
+                    Arc::new(Positions::on(Arc::clone(taps.outputs()), None))
+                };
+                (outputs, Reads::Positions(taps))
+            }
         };
         let reads_itself = is_as_long && convolution.padding < convolution.kernel;
-        Self { convolution: convolution.clone(), outputs, taps, reads_itself }
+        Self { convolution: convolution.clone(), outputs, reads, reads_itself }
     }
 
     /// Returns the difference of `pairs` at a point from their mean over classes: the tap that reads the token of the
@@ -75,14 +103,18 @@ impl Rule {
 
     /// Returns the kernel of the inputs that two outputs read, averaged over taps.
     fn read(&self, x: &Kernel) -> Kernel {
-        let kernel = match &self.taps {
-            None => Kernel::new(&self.outputs, |node| x.own[node], |point| x.pairs[point]),
-            Some(taps) => {
+        let share = (self.convolution.taps() as f64).recip();
+        let kernel = match &self.reads {
+            Reads::Exchangeable => Kernel::new(&self.outputs, |node| x.own[node], |point| x.pairs[point]),
+            Reads::Positions(taps) => {
                 let mean = x.positions.class_mean(|point| x.pairs[point]);
                 let [own, pairs] = taps.read(&x.own, &mean);
-                let share = (self.convolution.kernel as f64).recip();
                 let pair = |point: usize| pairs[point % pairs.len()] + self.of_class(&x.pairs, &mean, point);
                 Kernel::new(&self.outputs, |node| own[node] * share, |point| pair(point) * share)
+            }
+            Reads::Pixels([sums, _]) => {
+                let [own, pairs] = sums.of(&x.own, &x.pairs);
+                Kernel::new(&self.outputs, |node| own[node] * share, |point| pairs[point] * share)
             }
         };
         Kernel { ln_unit: x.ln_unit, ..kernel }
@@ -91,8 +123,8 @@ impl Rule {
     /// Returns n s² summed over all taps, where n is the number of features of a group out of `count` input or output
     /// features.
     fn gain(&self, count: usize) -> f64 {
-        let Convolution { kernel, groups, weight, .. } = &self.convolution;
-        (count / groups * kernel) as f64 * weight.init.variance()
+        let Convolution { groups, weight, .. } = &self.convolution;
+        (count / groups * self.convolution.taps()) as f64 * weight.init.variance()
     }
 }
 
@@ -106,19 +138,23 @@ impl MeanField for Rule {
     fn backward(&self, x: &Signal, _: &Signal, gradient: &Gradient) -> Gradient {
         let inputs = &x.kernel.positions;
         let gradient = &gradient.kernel;
-        let kernel = match &self.taps {
-            None => {
+        let share = (self.convolution.taps() as f64).recip();
+        let kernel = match &self.reads {
+            Reads::Exchangeable => {
                 let own = self.outputs.length / inputs.length;
                 let others = (self.outputs.length - 1.0) / (inputs.length - 1.0);
                 let pairs = if inputs.length > 1.0 { own * others } else { 0.0 };
                 Kernel::new(inputs, |node| gradient.own[node] * own, |point| gradient.pairs[point] * pairs)
             }
-            Some(taps) => {
+            Reads::Positions(taps) => {
                 let mean = gradient.positions.class_mean(|point| gradient.pairs[point]);
                 let [own, pairs] = taps.spread(&gradient.own, &mean);
-                let share = (self.convolution.kernel as f64).recip();
                 let pair = |point: usize| pairs[point % pairs.len()] + self.of_class(&gradient.pairs, &mean, point);
                 Kernel::new(inputs, |node| own[node] * share, |point| pair(point) * share)
+            }
+            Reads::Pixels([_, sums]) => {
+                let [own, pairs] = sums.of(&gradient.own, &gradient.pairs);
+                Kernel::new(inputs, |node| own[node] * share, |point| pairs[point] * share)
             }
         };
         Gradient::independent(
@@ -151,6 +187,7 @@ mod tests {
             padding: 0,
             groups: 1,
             causal: false,
+            image: None,
             weight,
             bias: None,
         };

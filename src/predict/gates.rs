@@ -247,7 +247,7 @@ impl Interpreter<'_> for Pass<'_> {
             Component::Embedding(term) => x || term.table().is_none_or(|table| self.passes(table)),
             Component::Prepend(prepend) => x || self.passes(&prepend.token),
             Component::Scale(scale) => x && scale.factor != 0.0,
-            Component::Dropout(_) | Component::Rotary(_) | Component::Select(_) => x,
+            Component::Dropout(_) | Component::Rotary(_) | Component::Pool(_) | Component::Select(_) => x,
         };
         Ok((y, Kept::Input(x)))
     }
@@ -283,7 +283,7 @@ impl Interpreter<'_> for Pass<'_> {
                 true
             }
             Component::Scale(scale) => scale.factor != 0.0,
-            Component::Dropout(_) | Component::Rotary(_) | Component::Select(_) => true,
+            Component::Dropout(_) | Component::Rotary(_) | Component::Pool(_) | Component::Select(_) => true,
         })
     }
 

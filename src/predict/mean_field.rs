@@ -24,12 +24,14 @@ use crate::mean_field::gradient::Gradient;
 use crate::mean_field::heads::Shares;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::mixture::{self, Routing};
+use crate::mean_field::pool;
 use crate::mean_field::positions::{
     Chart, Grading, Positions,
     layout::{Layout, hides_nothing},
 };
 use crate::mean_field::recurrence::Recurred;
 use crate::mean_field::rule::Rule;
+use crate::mean_field::shifted::Shifted;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
 
@@ -216,8 +218,10 @@ impl MeanFieldPass {
             Component::Embedding(term) => Rule::Component(term),
             Component::Prepend(prepend) => Rule::Component(prepend),
             Component::Select(select) => Rule::Component(select),
+            Component::Activation(activation) if follows_mean(x) => Rule::Shared(Arc::new(Shifted(*activation))),
             Component::Activation(activation) => Rule::Shared(Tables::dual(*activation)),
             Component::Rotary(rotary) => Rule::Shared(Arc::new(self.tables.turn(rotary, chart(x)))),
+            Component::Pool(pool) => Rule::Shared(Arc::new(pool::Rule::new(pool, &x.kernel.positions))),
             Component::Convolution(convolution) => {
                 Rule::Shared(self.tables.convolution(convolution, &x.kernel.positions))
             }
@@ -462,6 +466,11 @@ fn are_joined(parts: &[Arc<Signal>]) -> bool {
     parts.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]))
 }
 
+/// Returns true if the rule of an activation uses the mean of `x`, which it does for the pixels of images.
+fn follows_mean(x: &Signal) -> bool {
+    x.kernel.positions.is_of_pixels && x.means.is_some()
+}
+
 /// Returns the largest |E x|/√(E x²) of all positions.
 fn mean_share(signal: &Signal) -> f64 {
     let share = |(node, own): (usize, &f64)| signal.mean(node).abs() / own.sqrt();
@@ -531,7 +540,9 @@ impl Interpreter<'_> for MeanFieldPass {
         if let Component::Activation(activation) = component {
             refuse_unfit(at, *activation)?;
             let mean = mean_share(&x);
-            self.rows.caveat(at, (mean > SMALL_MEAN).then_some(Condition::MeanAtActivation(mean)));
+            let condition =
+                if follows_mean(&x) { Condition::MeanOfPixels(mean) } else { Condition::MeanAtActivation(mean) };
+            self.rows.caveat(at, (mean > SMALL_MEAN).then_some(condition));
         }
         if let (Component::Norm(norm), Some(heads)) = (component, x.heads) {
             let Shares { second_moment, gradient } = heads.shares(norm, &x.kernel);

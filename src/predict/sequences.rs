@@ -62,7 +62,11 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
             | Component::Dropout(_)
             | Component::Scale(_)
             | Component::Select(_) => true,
-            Component::Rotary(_) | Component::Embedding(_) | Component::Convolution(_) | Component::Prepend(_) => false,
+            Component::Rotary(_)
+            | Component::Embedding(_)
+            | Component::Convolution(_)
+            | Component::Prepend(_)
+            | Component::Pool(_) => false,
         },
         Op::Chain(_) | Op::Sum(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) | Op::Read(_) => true,
         Op::Attention(attention) => sees_all(&attention.mask) && attention.bias.is_none(),

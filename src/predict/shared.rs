@@ -225,7 +225,8 @@ impl<'s> SharedPass<'s> {
             | Component::Rotary(_)
             | Component::Select(_)
             | Component::Convolution(_)
-            | Component::Prepend(_) => return Vec::new(),
+            | Component::Prepend(_)
+            | Component::Pool(_) => return Vec::new(),
         };
         // A gradient has the same factor, and its kernel the square of it.
         let x = &self.vectors[input].signal;

@@ -54,6 +54,7 @@ impl Sums {
             | Component::Dropout(_)
             | Component::Rotary(_)
             | Component::Prepend(_)
+            | Component::Pool(_)
             | Component::Select(_) => return false,
         }
         true

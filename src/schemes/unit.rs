@@ -158,6 +158,7 @@ impl Solution<'_> {
             | Component::Embedding(_)
             | Component::Rotary(_)
             | Component::Prepend(_)
+            | Component::Pool(_)
             | Component::Select(_) => Ok(()),
         }
     }

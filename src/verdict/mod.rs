@@ -61,6 +61,7 @@ impl Shape {
             Op::Apply(Component::Convolution(convolution)) => {
                 Self { width: convolution.fan_out, seq_len: convolution.output_len(shape.seq_len) }
             }
+            Op::Apply(Component::Pool(pool)) => Self { seq_len: pool.sliding().windows(shape.seq_len), ..shape },
             Op::Apply(Component::Prepend(_)) => Self { seq_len: shape.seq_len + 1, ..shape },
             _ => shape,
         })

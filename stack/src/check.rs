@@ -2,6 +2,7 @@
 
 mod convolution;
 mod disentangled;
+mod images;
 mod reads;
 mod recurrence;
 
@@ -11,9 +12,9 @@ use std::collections::BTreeMap;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
-    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Input, Interpreter,
-    LearningRates, Linear, MapRole, Mixture, Node, Norm, NormKind, Number, Parameter, PositionBias, RowGroup,
-    ScaleParameter, Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
+    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Image, Init, Input,
+    Interpreter, LearningRates, Linear, MapRole, Mixture, Node, Norm, NormKind, Number, Parameter, PositionBias,
+    RowGroup, ScaleParameter, Site, Source, Stack, StackError, Stream, Sum, Tensor, Values, forward,
 };
 
 /// The largest size that is allowed: products of two sizes still fit in 64 bits.
@@ -79,6 +80,8 @@ struct Met<'s> {
 struct Shape {
     seq_len: usize,
     width: usize,
+    /// The size of the images whose pixels are the tokens; `None` if no component of the stream is for images.
+    image: Option<Image>,
 }
 
 /// The interpreter that carries shapes.
@@ -313,7 +316,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 }
             }
         }
-        Ok(Shape { seq_len, width })
+        Ok(Shape { seq_len, width, image: stream.image().filter(|image| is_whole(*image, seq_len)) })
     }
 
     fn source_backward(&mut self, _: &Site, _: &Stream, (): ()) -> Result<(), StackError> {
@@ -382,6 +385,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 x
             }
             Component::Convolution(convolution) => self.convolution(at, convolution, x)?,
+            Component::Pool(pool) => self.pool(at, pool, x)?,
             Component::Select(select) => {
                 same_width(at, select.of, x.width)?;
                 size(site, "width", select.width)?;
@@ -549,7 +553,7 @@ impl<'s> Widths<'s> {
             let first = (0..query.seq_len).find(lacks).unwrap_or_default();
             return Err(value(site, "mask", "at least one key for every query", format!("none at position {first}")));
         }
-        Ok(Shape { seq_len: query.seq_len, width: width(attention.n_heads, attention.d_value) })
+        Ok(Shape { seq_len: query.seq_len, width: width(attention.n_heads, attention.d_value), image: None })
     }
 }
 
@@ -608,6 +612,12 @@ fn divisor(
         return Ok(());
     }
     Err(value(site, field, expected, format!("{part} of {whole}")))
+}
+
+/// Returns true if `seq_len` tokens are the pixels of whole images of this size.
+fn is_whole(image: Image, seq_len: usize) -> bool {
+    let pixels = image.height.checked_mul(image.width);
+    pixels.is_some_and(|pixels| pixels > 0 && seq_len.is_multiple_of(pixels))
 }
 
 fn size(site: &str, field: &'static str, got: usize) -> Result<(), StackError> {

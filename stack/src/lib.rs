@@ -22,10 +22,10 @@ mod traverse;
 
 pub use check::{check, parameters};
 pub use components::{
-    Activation, Attention, Binary, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled, Dropout,
-    Embedding, EmbeddingTerm, Expression, ExpressionError, Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Multiplied,
-    Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence, Rotary, Scale, ScaleParameter, Select,
-    Source, Step, StepBias, Stepped, Sum, Unary, Weighting, Write,
+    Activation, Attention, Axis, Binary, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled,
+    Dropout, Embedding, EmbeddingTerm, Expression, ExpressionError, Gaussian, GivenIds, Ids, Image, Linear, Mask,
+    Mixture, Multiplied, Norm, NormKind, Pool, PoolKind, PositionBias, PowerLaw, Prepend, Product, Rates, Recurrence,
+    Rotary, Scale, ScaleParameter, Select, Sliding, Source, Step, StepBias, Stepped, Sum, Tap, Unary, Weighting, Write,
 };
 pub use error::StackError;
 pub use head::Head;

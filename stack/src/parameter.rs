@@ -133,6 +133,7 @@ fn in_component(component: &mut Component, site: &str, change: &mut dyn FnMut(Na
         | Component::Dropout(_)
         | Component::Scale(_)
         | Component::Rotary(_)
+        | Component::Pool(_)
         | Component::Select(_) => return,
     };
     tensors.into_iter().flatten().for_each(|tensor| change(Named::Tensor(tensor)));

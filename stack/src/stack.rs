@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attention, Component, Concat, Head, LearningRates, MapRole, Mixture, Product, Read, Recurrence, Source, Sum,
+    Attention, Component, Concat, Head, Image, LearningRates, MapRole, Mixture, Product, Read, Recurrence, Source, Sum,
 };
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
@@ -92,6 +92,22 @@ pub struct Stream {
     pub source: Source,
     /// Nodes such as `embeddings`, `blocks.0` … and `final_norm`; each is a stream site.
     pub body: Vec<Node>,
+}
+
+impl Stream {
+    /// Returns the size of the images at the source: that of the first component for images; `None` if no component is
+    /// for images.
+    pub fn image(&self) -> Option<Image> {
+        first_image(&self.body)
+    }
+}
+
+fn first_image(body: &[Node]) -> Option<Image> {
+    body.iter().find_map(|node| match &node.op {
+        Op::Apply(Component::Convolution(convolution)) => convolution.image,
+        Op::Apply(Component::Pool(pool)) => Some(pool.image),
+        op => op.bodies().find_map(first_image),
+    })
 }
 
 /// The gradient at the end of a stream: independent N(0, 1) entries, correlated between tokens.

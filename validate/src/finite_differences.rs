@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Decay, Disentangled, Dropout, Embedding,
-    EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Multiplied, Node, Norm,
-    NormKind, Op, PositionBias, PowerLaw, Prepend, Product, Rates, Read, Recurrence, Rotary, Scale, Select, Site,
-    Source, Stack, StepBias, Stepped, Stream, Sum, Tensor, Unary, Weighting, Write, check, run,
+    EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids, Image, Init, Interpreter, Linear, Mask, Mixture, Multiplied, Node,
+    Norm, NormKind, Op, Pool, PoolKind, PositionBias, PowerLaw, Prepend, Product, Rates, Read, Recurrence, Rotary,
+    Scale, Select, Site, Source, Stack, StepBias, Stepped, Stream, Sum, Tensor, Unary, Weighting, Write, check, run,
 };
 
 use crate::{
@@ -398,7 +398,7 @@ fn positions_behind_the_source() {
 
 fn convolution(name: &str, [fan_in, fan_out]: [usize; 2], kernel: usize) -> Convolution {
     let (weight, bias) = (tensor(&format!("{name}.weight"), 0.5), Some(tensor(&format!("{name}.bias"), 0.5)));
-    Convolution { fan_in, fan_out, kernel, stride: 1, padding: 0, groups: 1, causal: false, weight, bias }
+    Convolution { fan_in, fan_out, kernel, stride: 1, padding: 0, groups: 1, causal: false, image: None, weight, bias }
 }
 
 /// Every output reads one or two features, and the output of the first two tokens lacks taps.
@@ -415,6 +415,27 @@ fn convolutions_of_groups() {
         causal("all", 1, [2 * WIDTH, WIDTH]),
     ];
     assert_gradient("convolutions of groups", body);
+}
+
+/// Two images of 2 × 3 pixels: groups, a stride, a maximum and an average.
+#[test]
+fn images() {
+    let image = Image { height: 2, width: 3 };
+    let conv = |name: &str, image, stride, groups| {
+        let convolution = convolution(name, [WIDTH, WIDTH], 3);
+        let convolution = Convolution { image: Some(image), stride, padding: 1, groups, ..convolution };
+        Node::apply(name, Component::Convolution(convolution))
+    };
+    let pool = |name: &str, kind, kernel, padding, image| {
+        Node::apply(name, Component::Pool(Pool { kind, kernel, stride: kernel, padding, image }))
+    };
+    let body = vec![
+        conv("stem", image, 1, WIDTH),
+        pool("max", PoolKind::Max { activation: Activation::Relu }, 2, 1, image),
+        conv("second", Image { height: 2, width: 2 }, 1, 1),
+        pool("average", PoolKind::Average, 2, 0, Image { height: 2, width: 2 }),
+    ];
+    assert_stack_gradient("images", &stack_of(gaussian(WIDTH), 12, body));
 }
 
 #[test]

@@ -375,8 +375,13 @@ impl Interpreter<'_> for Planner<'_> {
                 }
                 self.keep(x);
                 let windows = Form { seq_len: conv.output_len(x.seq_len), ..x };
-                self.need(self.array(Form { width: conv.kernel * conv.fan_in, ..windows }));
+                self.need(self.array(Form { width: conv.taps() * conv.fan_in, ..windows }));
                 self.linear(at, &convolution::of_windows(conv), windows)
+            }
+            Component::Pool(pool) => {
+                self.keep(x);
+                self.need(3.0 * self.array(x));
+                self.signal(pool.sliding().windows(x.seq_len), x.width)
             }
             Component::Prepend(prepend) => {
                 self.tensor(at, &prepend.token, [1, x.width]);

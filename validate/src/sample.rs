@@ -14,7 +14,7 @@ use crate::{
     array::Array,
     components::{
         activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture,
-        mixture::ThroughRouter, norm, prepend, product, recurrence, rotary, scale, select, sum,
+        mixture::ThroughRouter, norm, pool, prepend, product, recurrence, rotary, scale, select, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Changes, Purpose, Random, Streams},
@@ -172,7 +172,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
     fn reads_input(&self, component: &Component) -> bool {
         match component {
             Component::Linear(_) => self.settings.weights,
-            Component::Convolution(_) | Component::Activation(_) => true,
+            Component::Convolution(_) | Component::Activation(_) | Component::Pool(_) => true,
             // Norms keep their input themselves.
             Component::Norm(_)
             | Component::Prepend(_)
@@ -337,6 +337,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 }
             },
             Component::Convolution(conv) => signal(at, move || convolution::forward(&conv, &random, &input)),
+            Component::Pool(pool) => signal(at, move || pool::forward(&pool, &input)),
             Component::Prepend(token) => signal(at, move || prepend::forward(&token, &random, &input)),
             Component::Norm(norm) => return self.norm(at, norm, &random, input),
             Component::Activation(activation) => signal(at, move || activation::forward(activation, &input)),
@@ -413,6 +414,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 }
             }
             Component::Activation(activation) => activation::backward(*activation, &kept[0], gradient),
+            Component::Pool(pool) => pool::backward(pool, &kept[0], &gradient),
             Component::Dropout(dropout) => {
                 dropout::apply(*dropout, &self.masks(at), &mut gradient);
                 gradient

@@ -146,6 +146,7 @@ impl Places {
             | Component::Dropout(_)
             | Component::Scale(_)
             | Component::Rotary(_)
+            | Component::Pool(_)
             | Component::Select(_) => {}
         }
     }

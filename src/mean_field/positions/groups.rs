@@ -37,6 +37,7 @@ impl Positions {
             repetition,
             given: None,
             boundary: None,
+            is_of_pixels: false,
             grid: OnceLock::new(),
         }
     }
@@ -58,6 +59,7 @@ impl Positions {
             repetition: None,
             given: None,
             boundary: None,
+            is_of_pixels: false,
             grid: OnceLock::new(),
         }
     }

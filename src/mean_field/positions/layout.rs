@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Attention, Component, Convolution, Embedding, EmbeddingTerm, Ids, Mask, Node, Op, PositionBias, PowerLaw, Source,
-    Stream,
+    Attention, Component, Convolution, Embedding, EmbeddingTerm, Ids, Image, Mask, Node, Op, PositionBias, PowerLaw,
+    Source, Stream,
 };
 
 use super::{Chart, Grading, Positions, Repetition};
@@ -20,6 +20,8 @@ pub(crate) struct Layout {
     /// The mean number of tokens in the first of two segments, if there are two.
     boundary: Option<f64>,
     ids: Repeats,
+    /// The size of the images whose pixels are the tokens; `None` if no component of the stream is for images.
+    image: Option<Image>,
     /// The chart of positions that differ; `None` if all tokens are exchangeable.
     pub(crate) chart: Option<ChartShape>,
 }
@@ -41,16 +43,16 @@ enum Repeats {
 }
 
 impl Layout {
-    /// Returns the layout of streams at their sources, all of the same length and the same positions: one group if all tokens are exchangeable, two groups if there are
-    /// two segments, otherwise a chart. `segment` is the share of the tokens in the first of two segments. The chart
-    /// has all positions if there is no `grading`, if `ids` are given or if there are segments.
+    /// Returns the layout of streams at their sources, all of the same length and the same positions: one group if all
+    /// tokens are exchangeable, two groups if there are two segments, pixels of images, otherwise a chart. `segment` is
+    /// the share of the tokens in the first of two segments. The chart has all positions if there is no `grading`, if `ids` are given or if there are segments.
     pub(crate) fn of(streams: &[&Stream], grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         let length = streams[0].seq_len;
         let boundary = segment.map(|share| first_segment(length as f64, share));
         if let Some(ids) = ids {
             let length = ids.len();
             let chart = Some(ChartShape { length, grading: Grading::all(length), windows: Vec::new() });
-            return Self { length, boundary, ids: Repeats::Given(ids.to_vec()), chart };
+            return Self { length, boundary, ids: Repeats::Given(ids.to_vec()), image: None, chart };
         }
         let law = |stream: &&Stream| match &stream.source {
             // A single token has no other to share an id with.
@@ -67,7 +69,8 @@ impl Layout {
         // A group needs at least two tokens, so that a smaller first segment requires a chart.
         let is_placed = streams.iter().any(|stream| places(stream)) || boundary.is_some_and(|first| first < 2.0);
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
-            return Self { length, boundary, ids, chart: None };
+            let image = streams.iter().find_map(|stream| stream.image());
+            return Self { length, boundary, ids, image, chart: None };
         }
         let grading = match grading {
             Some(grading) if length > SHORT && segment.is_none() => grading,
@@ -75,7 +78,7 @@ impl Layout {
         };
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
         let windows = reaches.into_iter().map(|reach| reach + 1).collect();
-        Self { length, boundary, ids, chart: Some(ChartShape { length, grading, windows }) }
+        Self { length, boundary, ids, image: None, chart: Some(ChartShape { length, grading, windows }) }
     }
 
     /// Returns true if the ids of all positions are given.
@@ -104,15 +107,18 @@ impl ChartShape {
 impl Positions {
     /// Builds the positions of a layout, on its chart if it has one.
     pub(crate) fn new(layout: &Layout, chart: Option<Arc<Chart>>) -> Self {
-        let Layout { length, boundary, ids, .. } = layout;
+        let &Layout { length, boundary, ref ids, image, .. } = layout;
+        if let Some(image) = image {
+            return Self::pixels(image, (length / image.pixels()) as f64);
+        }
         let repetition = match ids {
             Repeats::Drawn(law) => Some(Arc::new(Repetition::new(*law))),
             Repeats::None | Repeats::Given(_) => None,
         };
         let Some(chart) = chart else {
-            let length = *length as f64;
+            let length = length as f64;
             return match boundary {
-                Some(first) => Self::groups(&[*first, length - first], repetition),
+                Some(first) => Self::groups(&[first, length - first], repetition),
                 None => Self::groups(&[length], repetition),
             };
         };
@@ -120,7 +126,7 @@ impl Positions {
             Repeats::Given(ids) => Self::given(ids, chart),
             Repeats::Drawn(_) | Repeats::None => Self::on(chart, repetition),
         };
-        Self { boundary: *boundary, ..positions }
+        Self { boundary, ..positions }
     }
 }
 
@@ -138,8 +144,8 @@ fn places(stream: &Stream) -> bool {
             }
             Op::Apply(Component::Rotary(_)) | Op::Recurrence(_) => true,
             Op::Apply(Component::Embedding(term)) => places(term),
-            Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {
-                kernel != stride || *padding > 0
+            Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, image, .. })) => {
+                image.is_none() && (kernel != stride || *padding > 0)
             }
             _ => false,
         })

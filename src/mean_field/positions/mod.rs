@@ -14,6 +14,7 @@ mod groups;
 pub(crate) mod layout;
 mod line;
 mod list;
+pub(crate) mod pixels;
 mod repetition;
 mod row;
 mod running;
@@ -65,6 +66,8 @@ pub(crate) struct Positions {
     pub(crate) given: Option<Given>,
     /// The mean number of tokens in the first of two segments, if there are two and every position is followed.
     pub(crate) boundary: Option<f64>,
+    /// True if tokens are the pixels of images, in classes.
+    pub(crate) is_of_pixels: bool,
     /// The grid for sums over triples of tokens, built when it is first needed.
     grid: OnceLock<Grid>,
 }
@@ -92,6 +95,7 @@ impl Positions {
             repetition,
             given: None,
             boundary: None,
+            is_of_pixels: false,
             grid: OnceLock::new(),
             chart: Some(chart),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixture, Norm, NormKind, Site};
+use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixture, Norm, NormKind, PoolKind, Site};
 
 use super::fans::{Joined, Memory};
 use super::{FiniteWidthPass, Signal};
@@ -18,6 +18,7 @@ use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::MeanField;
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
+use crate::mean_field::pool;
 use crate::mean_field::signal::Signal as LeadingSignal;
 use crate::predict::tables::Tables;
 
@@ -43,6 +44,7 @@ pub(super) fn centres(component: &Component) -> bool {
         | Component::Convolution(_)
         | Component::Dropout(_)
         | Component::Embedding(_)
+        | Component::Pool(_)
         | Component::Prepend(_)
         | Component::Rotary(_)
         | Component::Scale(_)
@@ -148,10 +150,28 @@ impl FiniteWidthPass {
             Component::Convolution(convolution) => {
                 let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
                 let share = if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 };
-                let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
+                let taps = convolution.image.map_or(1.0, |_| convolution.taps() as f64);
+                let map = |means| (Map::of_windows(y.correlation, means, share, taps), Gain::same());
                 self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.convolution(convolution))
             }
             Component::Select(select) => self.unchanged(x, false, y, &|slot| slot.select(*select)),
+            Component::Pool(pool) => {
+                let count = pool.sliding().taps() as f64;
+                let map = |means| (Map::of_windows(y.correlation, means, 1.0, count), Gain::same());
+                match pool.kind {
+                    PoolKind::Average => {
+                        let answer = |slot: &Context<'_>| slot.unchanged();
+                        self.expansion.apply((x.slot, &x.stream), false, map, answer)
+                    }
+                    PoolKind::Max { activation } => {
+                        let rule = pool::Rule::new(pool, &x.leading.kernel.positions);
+                        let four_points = [0.0, 1.0].map(|centre| rule.four_point(&x.leading, activation, centre));
+                        let windows = pool.sliding().windows(x.leading.kernel.positions.length as usize) as f64;
+                        let answer = |slot: &Context<'_>| slot.maximum(four_points, y.mean_share(), windows);
+                        self.expansion.apply((x.slot, &x.stream), false, map, answer)
+                    }
+                }
+            }
             Component::Rotary(_) | Component::Prepend(_) | Component::Scale(_) => {
                 self.unchanged(x, false, y, &|slot| slot.unchanged())
             }

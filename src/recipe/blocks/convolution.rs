@@ -49,6 +49,7 @@ impl Block<'_> {
             padding: taps - 1,
             groups: width,
             causal: true,
+            image: None,
             weight: self.tensor(path, ".weight", projection.weight),
             bias: biases.then(|| self.tensor(path, ".bias", projection.bias)),
         };

@@ -30,6 +30,7 @@ rules! {
     ROTARY = "rotary" in "mean_field/rotary.rs",
     CONVOLUTION = "convolution" in "mean_field/convolution.rs",
     PREPEND = "prepend" in "mean_field/prepend.rs",
+    POOL = "pool" in "mean_field/pool.rs",
     SELECT = "select" in "mean_field/select.rs",
     READ = "read" in "predict/shared.rs",
     SUM = "sum" in "mean_field/sum.rs",
@@ -99,6 +100,7 @@ fn collect(body: &[Node], rules: &mut BTreeSet<Rule>) {
                     Component::Embedding(_) => EMBEDDING,
                     Component::Convolution(_) => CONVOLUTION,
                     Component::Prepend(_) => PREPEND,
+                    Component::Pool(_) => POOL,
                     Component::Select(_) => SELECT,
                 });
             }

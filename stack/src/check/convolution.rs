@@ -11,7 +11,6 @@ impl<'s> Widths<'s> {
         x: Shape,
     ) -> Result<Shape, StackError> {
         let site = at.path();
-        self.is_batch = false;
         same_width(at, convolution.fan_in, x.width)?;
         let &Convolution { fan_in, fan_out, kernel, stride, padding, groups, causal, .. } = convolution;
         for (field, got) in [("fan_out", fan_out), ("kernel", kernel), ("stride", stride)] {
@@ -19,16 +18,22 @@ impl<'s> Widths<'s> {
         }
         divisor(site, "groups", groups, fan_in, "a divisor of fan_in")?;
         divisor(site, "groups", groups, fan_out, "a divisor of fan_out")?;
-        if causal && (stride, padding) != (1, kernel - 1) {
+        if causal && (stride, padding, convolution.image) != (1, kernel - 1, None) {
             let got = format!("stride {stride} and padding {padding} with kernel {kernel}");
-            return Err(value(site, "causal", "true with stride 1 and padding kernel − 1 alone", got));
+            return Err(value(site, "causal", "true with stride 1 and padding kernel − 1 alone, over positions", got));
         }
-        size(site, "output length", convolution.output_len(x.seq_len))?;
+        let y = if let Some(image) = convolution.image {
+            self.windows(at, image, convolution.sliding(x.seq_len), x)?
+        } else {
+            self.is_batch = false;
+            size(site, "output length", convolution.output_len(x.seq_len))?;
+            Shape { seq_len: convolution.output_len(x.seq_len), image: None, ..x }
+        };
         self.tensor(site, &convolution.weight, [fan_out, convolution.window()])?;
         if let Some(bias) = &convolution.bias {
             self.tensor(site, bias, [fan_out, 1])?;
         }
-        Ok(Shape { seq_len: convolution.output_len(x.seq_len), width: fan_out })
+        Ok(Shape { width: fan_out, ..y })
     }
 }
 
@@ -47,6 +52,7 @@ mod tests {
             padding: 2,
             groups: 6,
             causal: true,
+            image: None,
             weight: Tensor { name: "taps".to_owned(), init: Init::Normal { std: 0.5 } },
             bias: None,
         };

@@ -63,7 +63,7 @@ impl Widths<'_> {
         for (name, shape) in recurrence.parameters() {
             self.own_parameter(at, name, shape, values(recurrence, name));
         }
-        Ok(Shape { seq_len: parts[0].seq_len, width: heads * recurrence.d_value })
+        Ok(Shape { seq_len: parts[0].seq_len, width: heads * recurrence.d_value, image: None })
     }
 
     /// Adds a parameter that is named after its site.

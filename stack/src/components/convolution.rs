@@ -1,10 +1,12 @@
-//! A convolution over positions.
+//! A convolution over positions, or over the pixels of images.
 
 use serde::{Deserialize, Serialize};
 
+use super::image::{Axis, Image, Sliding};
 use crate::Tensor;
 
-/// y_a = Σ_k W_k x_(a·stride + k − padding) + b over k < `kernel`; tokens outside the sequence are zero.
+/// y_a = Σ_k W_k x_(a·stride + k − padding) + b over k < `kernel`; tokens outside the sequence are zero. Over images, a
+/// and k are pairs of a row and a column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Convolution {
@@ -12,7 +14,7 @@ pub struct Convolution {
     pub fan_in: usize,
     /// Number of features of y.
     pub fan_out: usize,
-    /// Number of positions of x that a token of y reads.
+    /// Number of positions of x that a token of y reads; of images, along each axis.
     pub kernel: usize,
     /// Number of positions of x per position of y.
     pub stride: usize,
@@ -25,7 +27,10 @@ pub struct Convolution {
     /// True if a token reads itself and earlier tokens alone: `padding` is `kernel` − 1, and y is as long as x.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub causal: bool,
-    /// Shape `fan_out` × (`kernel` · `fan_in` / `groups`).
+    /// The size of the images whose pixels are the tokens; `None` if tokens are positions of a sequence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// Shape `fan_out` × (taps · `fan_in` / `groups`), where there are `kernel` taps, or `kernel`² over images.
     pub weight: Tensor,
     /// Shape `fan_out`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,13 +40,24 @@ pub struct Convolution {
 impl Convolution {
     /// Returns the number of tokens of y for `seq_len` tokens of x; 0 if the kernel does not fit.
     pub fn output_len(&self, seq_len: usize) -> usize {
-        let sides = if self.causal { 1 } else { 2 };
-        (seq_len + sides * self.padding).checked_sub(self.kernel).map_or(0, |room| room / self.stride + 1)
+        self.sliding(seq_len).windows(seq_len)
     }
 
-    /// Returns the number of entries of x that a feature of y reads: `kernel` · `fan_in` / `groups`.
+    /// Returns the windows over `seq_len` tokens of x.
+    pub fn sliding(&self, seq_len: usize) -> Sliding {
+        let &Self { kernel, stride, padding, causal, .. } = self;
+        let along = Axis { length: seq_len, kernel, stride, before: padding, after: if causal { 0 } else { padding } };
+        self.image.map_or(Sliding::along(along), |image| Sliding::over(image, kernel, stride, padding))
+    }
+
+    /// Returns the number of taps of a window: `kernel`, or `kernel`² over images.
+    pub fn taps(&self) -> usize {
+        self.image.map_or(self.kernel, |_| self.kernel * self.kernel)
+    }
+
+    /// Returns the number of entries of x that a feature of y reads: taps · `fan_in` / `groups`.
     pub fn window(&self) -> usize {
-        self.kernel * (self.fan_in / self.groups)
+        self.taps() * (self.fan_in / self.groups)
     }
 }
 

@@ -9,9 +9,11 @@ mod disentangled;
 mod dropout;
 mod embedding;
 mod expression;
+mod image;
 mod linear;
 mod mixture;
 mod norm;
+mod pool;
 mod prepend;
 mod product;
 mod recurrence;
@@ -28,9 +30,11 @@ pub use disentangled::Disentangled;
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingTerm, Gaussian, GivenIds, Ids, PowerLaw, Source};
 pub use expression::{Binary, Expression, ExpressionError, Step, Unary};
+pub use image::{Axis, Image, Sliding, Tap};
 pub use linear::Linear;
 pub use mixture::{Mixture, Multiplied, Weighting};
 pub use norm::{Norm, NormKind};
+pub use pool::{Pool, PoolKind};
 pub use prepend::Prepend;
 pub use product::Product;
 pub use recurrence::{Decay, Rates, Recurrence, StepBias, Stepped, Write};
@@ -41,7 +45,7 @@ pub use sum::{Branch, ScaleParameter, Sum};
 
 use serde::{Deserialize, Serialize};
 
-/// A component with one input. All but [`Convolution`], [`Prepend`] and BatchNorm act on single tokens. All but
+/// A component with one input. All but [`Convolution`], [`Prepend`], [`Pool`] and BatchNorm act on single tokens. All but
 /// [`Rotary`] and embeddings of positions act on every token in the same way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -64,6 +68,8 @@ pub enum Component {
     Convolution(Convolution),
     /// A learned token before all others.
     Prepend(Prepend),
+    /// The mean or the largest value of windows of pixels.
+    Pool(Pool),
     /// Some of the features.
     Select(Select),
 }

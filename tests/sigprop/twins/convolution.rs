@@ -7,8 +7,18 @@ use crate::support::{activation, assert_twin, assert_twin_but_for, gaussian_stac
 fn convolution(name: &str, fan_in: usize, fan_out: usize, stride: usize) -> Node {
     let variance = 1.0 / (3.0 * fan_in as f64);
     let (weight, bias) = (tensor(name, variance), Some(tensor(&format!("{name}.bias"), 0.05)));
-    let convolution =
-        Convolution { fan_in, fan_out, kernel: 3, stride, padding: 1, groups: 1, causal: false, weight, bias };
+    let convolution = Convolution {
+        fan_in,
+        fan_out,
+        kernel: 3,
+        stride,
+        padding: 1,
+        groups: 1,
+        causal: false,
+        image: None,
+        weight,
+        bias,
+    };
     Node::apply(name, Component::Convolution(convolution))
 }
 
@@ -28,8 +38,18 @@ fn two_convolutions() {
 fn causal(name: &str, width: usize, groups: usize) -> Node {
     let weight = tensor(name, (groups as f64 / (4.0 * width as f64)).sqrt());
     let (fan_in, fan_out) = (width, width);
-    let convolution =
-        Convolution { fan_in, fan_out, kernel: 4, stride: 1, padding: 3, groups, causal: true, weight, bias: None };
+    let convolution = Convolution {
+        fan_in,
+        fan_out,
+        kernel: 4,
+        stride: 1,
+        padding: 3,
+        groups,
+        causal: true,
+        image: None,
+        weight,
+        bias: None,
+    };
     Node::apply(name, Component::Convolution(convolution))
 }
 

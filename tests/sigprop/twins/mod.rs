@@ -11,6 +11,7 @@ mod embedding;
 mod linear;
 mod mixture;
 mod norm;
+mod pool;
 mod prepend;
 mod product;
 mod recurrence;

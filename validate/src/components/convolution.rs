@@ -1,4 +1,4 @@
-//! A convolution over positions, as a linear map of windows, or of each group of their features.
+//! A convolution over positions or over pixels, as a linear map of windows, or of each group of their features.
 //!
 //! ```text
 //! forward   y_a = W (x_(a·stride − padding), …, x_(a·stride + kernel − 1 − padding)) + b, zeros outside
@@ -7,7 +7,7 @@
 //!
 //! A window has its groups one after the other, each with its taps, each with its features.
 
-use sigprop_stack::{Convolution, Linear};
+use sigprop_stack::{Convolution, Linear, Tap};
 
 use super::linear;
 use crate::{
@@ -57,7 +57,7 @@ fn backward_to_windows<T: Scalar>(convolution: &Convolution, random: &Random, gr
     if convolution.groups == 1 {
         return linear::backward(&of_windows(convolution), random, gradient);
     }
-    let mut windows = Array::zeros(gradient.shape(), convolution.kernel * convolution.fan_in);
+    let mut windows = Array::zeros(gradient.shape(), convolution.taps() * convolution.fan_in);
     for row in rows::<T>(convolution, random) {
         for (window, dy) in windows.rows_mut().zip(gradient.rows()) {
             for (sum, &w) in window[row.start..].iter_mut().zip(&row.weight) {
@@ -106,7 +106,7 @@ pub(crate) fn of_windows(convolution: &Convolution) -> Linear {
 pub(crate) fn windows<T: Scalar>(convolution: &Convolution, input: &Array<T>) -> Array<T> {
     let Shape { batch, seq_len } = input.shape();
     let shape = Shape { batch, seq_len: convolution.output_len(seq_len) };
-    let mut windows = Array::zeros(shape, convolution.kernel * convolution.fan_in);
+    let mut windows = Array::zeros(shape, convolution.taps() * convolution.fan_in);
     let features = features(convolution);
     for (windows, inputs) in windows.sequences_mut().zip(input.sequences()) {
         for (window, x) in taps(convolution, seq_len) {
@@ -148,16 +148,10 @@ fn features(convolution: &Convolution) -> usize {
 /// The places of the features of every tap and group: among the windows of a sequence, and in the sequence itself, which
 /// has `seq_len` tokens. Taps outside the sequence are left out.
 fn taps(convolution: &Convolution, seq_len: usize) -> impl Iterator<Item = (usize, usize)> {
-    let &Convolution { kernel, stride, padding, groups, fan_in, .. } = convolution;
-    let features = features(convolution);
-    let outputs = 0..convolution.output_len(seq_len);
-    let taps = outputs.flat_map(move |a| (0..kernel).map(move |k| (a, k)));
-    let inside = taps.filter_map(move |(a, k)| {
-        let b = (a * stride + k).checked_sub(padding).filter(|&b| b < seq_len)?;
-        Some((a, k, b))
-    });
-    inside.flat_map(move |(a, k, b)| {
+    let &Convolution { groups, fan_in, .. } = convolution;
+    let (features, taps) = (features(convolution), convolution.taps());
+    convolution.sliding(seq_len).reads(seq_len).flat_map(move |Tap { window, tap, input }| {
         (0..groups)
-            .map(move |group| ((a * kernel * groups + group * kernel + k) * features, b * fan_in + group * features))
+            .map(move |group| (((window * groups + group) * taps + tap) * features, input * fan_in + group * features))
     })
 }

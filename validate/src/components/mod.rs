@@ -12,6 +12,7 @@ pub(crate) mod embedding;
 pub(crate) mod linear;
 pub(crate) mod mixture;
 pub(crate) mod norm;
+pub(crate) mod pool;
 pub(crate) mod prepend;
 pub(crate) mod product;
 pub(crate) mod recurrence;

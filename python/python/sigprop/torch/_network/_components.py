@@ -32,22 +32,64 @@ class Linear(Node):
 
 
 class Convolution(Node):
-    """y_a = Σ_k W_k x_(a·stride + k − padding) + b."""
+    """y_a = Σ_k W_k x_(a·stride + k − padding) + b, over positions or over the pixels of images."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         self._kernel, self._stride, self._padding = part["kernel"], part["stride"], part["padding"]
         self._groups, sides = part.get("groups", 1), 1 if part.get("causal") else 2
+        self._image, taps = part.get("image"), self._kernel
         self._length = (shape.seq_len + sides * self._padding - self._kernel) // self._stride + 1
+        if self._image is not None:
+            taps, self._length = self._kernel**2, _windows(part, shape.seq_len)
         super().__init__(place.site, Shape(self._length, part["fan_out"]))
-        self._weight = place.tensor(part["weight"], part["fan_out"], self._kernel * part["fan_in"] // self._groups)
+        self._weight = place.tensor(part["weight"], part["fan_out"], taps * part["fan_in"] // self._groups)
         self._bias = place.bias(part.get("bias"), part["fan_out"])
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         # A row of W has the taps one after the other, each with its features.
+        if self._image is not None:
+            taps = in_heads(run[self._weight], self._kernel**2).transpose(1, 2)
+            weight = taps.reshape(*taps.shape[:2], self._kernel, self._kernel)
+            pixels = _as_images(x, self._image)
+            y = F.conv2d(pixels, weight, run.get(self._bias), self._stride, self._padding, groups=self._groups)
+            return _as_tokens(y, len(x))
         weight = in_heads(run[self._weight], self._kernel).transpose(1, 2)
         y = F.conv1d(x.transpose(1, 2), weight, run.get(self._bias), self._stride, self._padding, groups=self._groups)
         # Padding is on both sides; a causal convolution has none after the last token.
         return y[..., : self._length].transpose(1, 2)
+
+
+class Pool(Node):
+    """The mean of x, or the largest φ(x), over windows of pixels."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, Shape(_windows(part, shape.seq_len), shape.width))
+        self._image, self._geometry = part["image"], (part["kernel"], part["stride"], part["padding"])
+        self._kind, kind = variant(part["kind"])
+        self._activation = Activation(kind["activation"], place, shape) if self._kind == "max" else None
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        if self._activation is None:
+            return _as_tokens(F.avg_pool2d(_as_images(x, self._image), *self._geometry), len(x))
+        values = self._activation.apply_to(x, run)
+        return _as_tokens(F.max_pool2d(_as_images(values, self._image), *self._geometry), len(x))
+
+
+def _windows(part: Part, seq_len: int) -> int:
+    """The number of windows over the images of `seq_len` pixels."""
+    height, width = int(part["image"]["height"]), int(part["image"]["width"])
+    along = [(length + 2 * part["padding"] - part["kernel"]) // part["stride"] + 1 for length in (height, width)]
+    return int(seq_len // (height * width) * math.prod(along))
+
+
+def _as_images(x: Tensor, image: Part) -> Tensor:
+    """Tokens (batch, pixels, features) as images (images, features, height, width)."""
+    return x.reshape(-1, image["height"], image["width"], x.shape[-1]).permute(0, 3, 1, 2)
+
+
+def _as_tokens(y: Tensor, batch: int) -> Tensor:
+    """Images (images, features, height, width) as tokens (batch, pixels, features)."""
+    return y.permute(0, 2, 3, 1).reshape(batch, -1, y.shape[1])
 
 
 class Norm(Node):

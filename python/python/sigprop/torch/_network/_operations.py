@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._components import Activation, Convolution, Dropout, Linear, Norm, Positions, Prepend, Rotary, Scale, Select
+from ._components import Activation, Convolution, Dropout, Linear, Norm, Pool, Positions, Prepend, Rotary, Scale, Select
 from ._disentangled import Disentangled
 from ._node import Node, Part, Place, Run, Shape, add, in_heads, variant
 
@@ -348,6 +348,7 @@ _NODES: dict[str, Callable[[Any, Place, Shape], Node]] = {
     "embedding": Positions,
     "convolution": Convolution,
     "prepend": Prepend,
+    "pool": Pool,
     "select": Select,
     "chain": Chain,
     "sum": Sum,

@@ -164,6 +164,7 @@ def _captured(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             if any(_writes(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
                 _merge_views(program.graph)
+                _restore_batch_norms(program.graph)
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         text = f"code that torch.export cannot capture ({reason}); expected tensor operations of fixed shapes"
@@ -194,6 +195,17 @@ def _merge_views(graph: fx.Graph) -> None:
             if view is not node:
                 node.replace_all_uses_with(view)
                 graph.erase_node(node)
+
+
+def _restore_batch_norms(graph: fx.Graph) -> None:
+    """Makes the output of a BatchNorm in training one operation; decompositions return it with the new running moments."""
+    for norm in graph.find_nodes(op="call_function", target=torch.ops.aten._native_batch_norm_legit_functional.default):
+        for output in [user for user in norm.users if user.args[1] == 0]:
+            with graph.inserting_before(output):
+                whole = graph.call_function(torch.ops.aten.batch_norm.default, (*norm.args, False))
+            whole.meta = dict(output.meta)
+            output.replace_all_uses_with(whole)
+            graph.erase_node(output)
 
 
 def _raised_at(error: Exception, module: nn.Module) -> tuple[str, str]:

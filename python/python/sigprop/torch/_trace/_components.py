@@ -78,7 +78,7 @@ class Linear(Component):
 
 @dataclass(eq=False, kw_only=True)
 class Convolution(Component):
-    """A convolution over tokens. A row of the weight has the taps one after the other, each with the features of its group."""
+    """A convolution over tokens or pixels. A row of the weight has the taps one after the other, each with the features of its group."""
 
     weight: Weight
     bias: Weight | None
@@ -89,6 +89,21 @@ class Convolution(Component):
     groups: int
     # True if the tokens after the last one, which padding adds, are cut off.
     causal: bool = False
+    # Height and width of the images whose pixels are the tokens; None if tokens are those of a sequence.
+    image: tuple[int, int] | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Pool(Component):
+    """The mean or the largest value of windows of pixels."""
+
+    # As in stack files: "average", {"max": {"activation": "relu"}}.
+    kind: str | dict[str, Any]
+    kernel: int
+    stride: int
+    padding: int
+    # Height and width of the images whose pixels are the tokens.
+    image: tuple[int, int]
 
 
 @dataclass(eq=False, kw_only=True)

@@ -294,30 +294,13 @@ def _is_cut(node: fx.Node, length: int, geometry: list[int], kernel: int) -> boo
     return geometry == [1, kernel - 1] and kernel > 1 and bool(reads_first) and all(reads_first)
 
 
-def conv2d(islands: Islands, node: fx.Node) -> None:
-    """A linear map of the patches of an image, which do not overlap."""
-    x, kernel = node.args[:2]
-    stride, padding, dilation, groups = _geometry(node)
-    _, channels, height, width = islands.constants.values[kernel].shape  # type: ignore[index]
-    steps = list(stride) * 2 if len(stride) == 1 else list(stride)
-    is_plain = groups == 1 and not isinstance(padding, str) and not any(padding) and all(each == 1 for each in dilation)
-    if steps != [height, width] or not is_plain:
-        raise Refusal(f"a convolution of {height} × {width} pixels over images; expected patches that do not overlap")
-    before = islands.signal(x)  # type: ignore[arg-type]
-    down, across = before.entries.shape[-2] // height, before.entries.shape[-1] // width
-    images = before.entries[..., : down * height, : across * width]
-    patches = images.reshape(*images.shape[:2], down, height, across, width).permute(0, 2, 4, 1, 3, 5).flatten(3)
-    weight = _weight(islands, kernel, lambda value: value.flatten(1))  # type: ignore[arg-type]
-    made, entries = _linear(islands, node, Signal(before.component, patches), weight, _weight(islands, _argument(node, 2)))
-    islands.start(node, made, entries.permute(0, 3, 1, 2))
-
-
 def batch_norm(islands: Islands, node: fx.Node) -> None:
     x, gain, bias, _, _, _, _, eps = node.args[:8]
     before = islands.signal(x)  # type: ignore[arg-type]
-    if before.entries.dim() != 2:
-        raise Refusal("BatchNorm of images or sequences in training; expected one vector per sample, or evaluation mode")
-    component, rows = islands.layout.tokens(before)
+    if before.entries.dim() == 3:
+        raise Refusal("BatchNorm of sequences in training; expected one vector per sample, images, or evaluation mode")
+    last = before.entries.movedim(1, -1)
+    component, rows = islands.layout.tokens(Signal(before.component, last))
     made = islands.layout.make(
         Norm,
         inputs=[component],
@@ -329,7 +312,7 @@ def batch_norm(islands: Islands, node: fx.Node) -> None:
         bias=_weight(islands, bias),  # type: ignore[arg-type]
         **islands.where(node),
     )
-    islands.start(node, made, entries_of(rows, component.width))
+    islands.start(node, made, entries_of(rows, component.width).movedim(-1, 1))
 
 
 def attend(islands: Islands, node: fx.Node) -> None:
@@ -348,7 +331,6 @@ MAPS: dict[str, Callable[[Islands, fx.Node], None]] = {
     "dropout": dropout,
     "dropout_": dropout,
     "conv1d": conv1d,
-    "conv2d": conv2d,
     "batch_norm": batch_norm,
     "scaled_dot_product_attention": attend,
 }

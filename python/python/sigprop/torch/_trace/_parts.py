@@ -19,6 +19,7 @@ from ._components import (
     Gains,
     Linear,
     Norm,
+    Pool,
     Positions,
     Prepend,
     Product,
@@ -70,7 +71,11 @@ class Parts:
             return {"linear": {**fans, **self.map(component, role, block)}}
         if isinstance(component, Convolution):
             sizes = {name: getattr(component, name) for name in ("fan_in", "kernel", "stride", "padding", "groups", "causal")}
-            return {"convolution": {**sizes, "fan_out": component.width, **self.map(component, role, block)}}
+            image = {} if component.image is None else {"image": _image(component.image)}
+            return {"convolution": {**sizes, **image, "fan_out": component.width, **self.map(component, role, block)}}
+        if isinstance(component, Pool):
+            sizes = {name: getattr(component, name) for name in ("kind", "kernel", "stride", "padding")}
+            return {"pool": {**sizes, "image": _image(component.image)}}
         if isinstance(component, Norm):
             return {"norm": self._norm(component, self.owner(component, site))}
         if isinstance(component, Activation):
@@ -174,3 +179,7 @@ def kind_of(component: Component) -> str:
         return component.function if isinstance(component.function, str) else next(iter(component.function))
     words: dict[type[Component], str] = {Attention: "heads", Product: "gated", Prepend: "token"}
     return words.get(type(component), type(component).__name__.lower())
+
+
+def _image(size: tuple[int, int]) -> Part:
+    return {"height": size[0], "width": size[1]}

@@ -18,7 +18,10 @@ from ._joins import join
 from ._layout import Given, Layout, Place, ordered
 from ._maps import MAPS, embedding, masked
 from ._mixture import mixture
+from ._pixels import PIXELS
 
+# Operations that are components.
+_COMPONENTS = MAPS | PIXELS
 # Operations of heads, after tokens were chosen or averaged.
 _HEAD = LOCAL | frozenset(("linear", "addmm", "mm", "matmul", "dropout", "dropout_", "batch_norm", "topk"))
 # Operations by which a query that is no signal reads tokens.
@@ -73,6 +76,8 @@ class _Reader:
         first = next((node for node in tensors if not self._constants.is_constant(node)), None)
         self._batch_axis = 0 if first is None else _batch_axis(captured, first)
         sequences = 1 if first is None else captured.inputs[first].shape[self._batch_axis]
+        if any(_mixes_images(node) for node in captured.nodes):
+            sequences = 1
         self._islands = Islands(captured, self._constants, Layout(sequences, first))
         self._opaque: set[fx.Node] = set()
         # Nodes of mixtures, which were recognised as a whole.
@@ -197,8 +202,8 @@ class _Reader:
             islands.base[node] = islands.base[signals[0]]
         elif name == "topk":
             self._choice(node)
-        elif name in MAPS:
-            MAPS[name](islands, node)
+        elif name in _COMPONENTS:
+            _COMPONENTS[name](islands, node)
         elif name not in LOCAL:
             raise Refusal(f"aten.{name}, which no component is; expected maps, attention, norms and activations")
         elif of_ids and any(islands.base.get(each) in islands.scores for each in signals):
@@ -298,6 +303,11 @@ class _Reader:
             return min((order[node] for node in seen if node in self._captured.inputs), default=0)
 
         return sorted(sources, key=first)
+
+
+def _mixes_images(node: fx.Node) -> bool:
+    """True for a norm over a batch of images, which are one sequence then."""
+    return operation(node) == "batch_norm" and node.meta["val"].dim() == 4
 
 
 def _batch_axis(captured: Captured, node: fx.Node) -> int:
