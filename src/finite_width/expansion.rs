@@ -185,6 +185,11 @@ impl Expansion {
             centred: answer.centred,
             fixed: answer.fixed,
             drawn: if mixes_entries { answer.drawn } else { Some(x.behind(&step, self.length)) },
+            is_preserved: if mixes_entries {
+                answer.drawn.is_some_and(|noise| !noise.is_none())
+            } else {
+                x.is_preserved
+            },
             ones: answer.ones,
             susceptibility: x.susceptible(&jacobian, gain.cosine.value),
             variance: answer.variance,

@@ -84,6 +84,7 @@ impl FanContext<'_> {
         Stream {
             entries,
             drawn: Some(drawn),
+            is_preserved: self.parts.iter().any(|part| part.is_preserved),
             ones: [1.0 - mean_share, self.r - mean_share],
             susceptibility: self.susceptibility(step),
             ..Stream::drawn(self.parts[0].width, [self.leading, self.r], 0.0)

@@ -252,6 +252,11 @@ impl Noise {
     pub(crate) fn none() -> Self {
         Self { covariance: Matrix::zeros(), drift: Vector::zeros() }
     }
+
+    /// Returns true if there is no noise.
+    pub(crate) fn is_none(&self) -> bool {
+        self.covariance == Matrix::zeros()
+    }
 }
 
 /// The correlations G_ab/√(G_aa G_bb): the index of G_ab and those of G_aa and G_bb, for tokens or averages.

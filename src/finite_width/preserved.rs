@@ -63,7 +63,7 @@ impl Through {
         let mut all = Self { level: 0.0, with_gains: [Vector::zeros(); 2] };
         let cosine = gain.cosine.value;
         for (part, input) in inputs.iter().enumerate() {
-            let Some(drawn) = input.drawn else { continue };
+            let Some(drawn) = input.drawn.filter(|_| input.is_preserved) else { continue };
             let through = step.blocks[part] * drawn.covariance;
             let own = gain.ln_own.gradient[part];
             all.level += (through * step.blocks[part].transpose())[(U, U)];

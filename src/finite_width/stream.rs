@@ -38,6 +38,8 @@ pub(crate) struct Stream {
     pub(crate) fixed: [f64; 2],
     /// The noise of finitely many entries that is already in the covariance; `None` if all of it is.
     pub(crate) drawn: Option<Noise>,
+    /// True if `drawn` is noise from before an orthogonal map ([`super::preserved`]).
+    pub(crate) is_preserved: bool,
     /// n/E x² times E D_a² and times E D_a D_b for two tokens a, b, where D is the mean of a token's entries minus E x.
     pub(crate) ones: [f64; 2],
     /// The derivatives of u_a and r_ab of this stream with respect to u_a and r_ab at the last fork, and the factor on
@@ -69,6 +71,7 @@ impl Stream {
             centred: None,
             fixed: [0.0; 2],
             drawn: Some(Noise::none()),
+            is_preserved: false,
             ones: [1.0, correlation],
             susceptibility: [1.0; 3],
             variance: None,

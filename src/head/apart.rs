@@ -93,6 +93,11 @@ impl Apart {
     /// Computes the moments for groups of scores and one distinguished score with this mean and variance before the
     /// soft cap.
     pub(crate) fn new(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        /// The largest variance of scores: its square still is a number.
+        const LARGEST: f64 = 1e150;
+        let (mean, variance) = (mean.clamp(-LARGEST.sqrt(), LARGEST.sqrt()), variance.min(LARGEST));
+        let limited = |group: &Group| Group { variance: group.variance.min(LARGEST), ..*group };
+        let groups: &[Group] = &groups.iter().map(limited).collect::<Vec<_>>();
         let largest = groups.iter().map(|group| group.variance).fold(variance, f64::max);
         let factor = SHARPEST / largest.sqrt();
         if softcap.is_some() || factor >= 1.0 {

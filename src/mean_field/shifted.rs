@@ -45,10 +45,13 @@ impl Moments {
     fn new(mean: f64, std: f64, of: impl Fn(f64) -> f64) -> Self {
         const END: f64 = 8.0;
         const STEPS: usize = 640;
+        const STEP: f64 = 2.0 * END / STEPS as f64;
+        // A kink of φ at zero lies between two nodes.
+        let shift = if std > 0.0 { (END - mean / std).rem_euclid(STEP) } else { 0.0 };
         let mut moments = Self { second: 0.0, coefficients: [0.0; DEGREES] };
         for step in 0..STEPS {
-            let t = END * ((2 * step + 1) as f64 / STEPS as f64 - 1.0);
-            let weight = (-0.5 * t * t).exp() * (2.0 * END / STEPS as f64) / std::f64::consts::TAU.sqrt();
+            let t = (step as f64 + 0.5) * STEP - END + shift;
+            let weight = (-0.5 * t * t).exp() * STEP / std::f64::consts::TAU.sqrt();
             let value = of(mean + std * t);
             moments.second += weight * value * value;
             let mut polynomials = [0.0, 1.0];

@@ -237,7 +237,9 @@ impl Moments {
 fn common_and_own(kernel: &Kernel) -> Vec<(f64, Vec<(f64, f64)>)> {
     /// The common part, as a share of the variance, below which it has no effect.
     const NONE: f64 = 1e-6;
-    let (positions, unit) = (&kernel.positions, kernel.ln_unit.exp());
+    /// The largest unit, whose square still is a number.
+    const LARGEST: f64 = 300.0;
+    let (positions, unit) = (&kernel.positions, kernel.ln_unit.min(LARGEST).exp());
     let pairs = positions.length * (positions.length - 1.0);
     let variance = positions.sum(|node| kernel.own[node]) / positions.length * unit;
     let common = if pairs > 0.0 { positions.sum_pairs(|point| kernel.pairs[point]) / pairs * unit } else { 0.0 };

@@ -123,6 +123,37 @@ pub(crate) struct SinkRow {
 impl SoftmaxRow {
     /// Returns a row with a sink.
     pub(crate) fn with_sink(row: &SinkRow) -> Self {
+        /// The variance of scores above which one key, or the sink, has nearly all the weight of most rows.
+        const LARGEST: f64 = 400.0;
+        let share = LARGEST / row.variance.max(row.common);
+        if share >= 1.0 {
+            return Self::integrated(row);
+        }
+        let limited = |variance: f64| if variance.is_finite() { variance * share } else { LARGEST };
+        let limit = SinkRow { variance: limited(row.variance), common: limited(row.common), ..*row };
+        Self::integrated(&limit).sharpened(share)
+    }
+
+    /// Returns the row whose variances are divided by `share`, for large variances. In a part of the networks that is
+    /// proportional to 1 over the standard deviation, two weights of the row are not small.
+    fn sharpened(self, share: f64) -> Self {
+        let root = share.sqrt();
+        let (squares, passed) = (self.squares * share, self.passed * root);
+        Self {
+            variance: self.variance / share,
+            squares,
+            passed,
+            single_key: [squares, passed],
+            shift: squares.min(1.0),
+            first: self.first * root.sqrt().powi(3),
+            third: self.third * root,
+            sink: SinkFactors { square: self.sink.square * root, ..self.sink },
+            ..self
+        }
+    }
+
+    /// Returns a row with a sink by integration.
+    fn integrated(row: &SinkRow) -> Self {
         /// The variance of scores below which all factors are 1.
         const LEAST: f64 = 1e-4;
         let SinkRow { keys: n, variance: w, common, omega } = *row;
@@ -191,6 +222,31 @@ mod tests {
                 assert_relative_eq!(got, expected, max_relative = 2e-3);
             }
         }
+    }
+
+    /// Powers of the standard deviation, compared with the integrals, from which they differ by a few percent: rows are
+    /// seldom so sharp.
+    #[test]
+    fn large_variances_follow_powers() {
+        const FAR: f64 = 0.06;
+        for (variance, common) in [(400.0, 0.0), (400.0, 200.0), (100.0, 400.0)] {
+            let row = SinkRow { keys: 16.0, variance, common, omega: 1.5 };
+            let large = SinkRow { variance: 4.0 * variance, common: 4.0 * common, ..row };
+            let [got, expected] = [SoftmaxRow::with_sink(&large), SoftmaxRow::integrated(&large)];
+            for (name, got, expected) in [
+                ("squares", got.squares, expected.squares),
+                ("passed", got.passed, expected.passed),
+                ("first", got.first, expected.first),
+                ("third", got.third, expected.third),
+                ("mean", got.sink.mean, expected.sink.mean),
+                ("square", got.sink.square, expected.sink.square),
+                ("spread", got.sink.spread, expected.sink.spread),
+            ] {
+                assert!((got / expected - 1.0).abs() < FAR, "{name}: {got}, by integration {expected}");
+            }
+        }
+        let infinite = SinkRow { keys: 16.0, variance: f64::INFINITY, common: 0.0, omega: 1.0 };
+        assert!(SoftmaxRow::with_sink(&infinite).squares.abs() < 1e-100);
     }
 
     /// One key and a sink are a logistic function σ of the score less ς: E A and E A², and E (A (1 − A))² for the

@@ -113,7 +113,7 @@ fn networks_that_are_not_computed_are_measured() {
     assert!(report["headline"].as_str().expect("text").starts_with("not judged as a network: all entries are finite"));
     let lines = told(&folder);
     assert!(lines.contains("Nothing is predicted: "), "{lines}");
-    assert!(lines.contains("model_type rwkv is not supported: its state-space"), "{lines}");
+    assert!(lines.contains("model_type rwkv is not supported: its mean over earlier tokens"), "{lines}");
     assert_eq!(status(&folder, "not-finite,copies"), Some(0));
     let output = run(&["inspect", of(&folder), "-q", "--fail-on", "deviation"]);
     assert!(

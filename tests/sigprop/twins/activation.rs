@@ -24,15 +24,24 @@ fn formulas_at_two_scales() {
     }
 }
 
+/// Not reached: at width 64 the correlation after a cube is 0.109 to second order, sampled 0.143 and 0.142 at infinite
+/// width. Sixth powers of Gaussian entries have heavy tails.
+#[test]
+#[should_panic(expected = "of all cells")]
+fn cubes() {
+    let cube = Activation::Expression("relu(x)^3".parse().expect("a formula"));
+    assert_twin(&gaussian_stack(64, 0.3, 6, vec![activation("activation", cube)]), 1500);
+}
+
 /// Three layers of a formula between linear maps: gradients and weights, too.
 #[test]
 fn formulas_between_linear_maps() {
-    for text in ["x*sigmoid(1.3*x)", "x*tanh(softplus(x))"] {
+    for text in ["x*sigmoid(1.3*x)", "x*tanh(softplus(x))", "sin(3*x)"] {
         let layer = |name: &str| {
             let formula = Activation::Expression(text.parse().expect("a formula"));
-            [linear(name, 96, 96, 1.5), activation(&format!("{name}_activation"), formula)]
+            [linear(name, 256, 256, 1.5), activation(&format!("{name}_activation"), formula)]
         };
-        assert_twin(&gaussian_stack(96, 1.0, 6, ["a", "b", "c"].map(layer).concat()), 400);
+        assert_twin(&gaussian_stack(256, 1.0, 6, ["a", "b", "c"].map(layer).concat()), 200);
     }
 }
 

@@ -79,18 +79,23 @@ fn of_length_one(mut recurrence: Recurrence) -> Recurrence {
 
 /// Compares with sampled networks for tokens of each correlation.
 fn assert_twins(recurrence: &Recurrence, seq_len: usize, replicates: usize) {
-    let width = recurrence.n_heads * recurrence.d_value;
     for correlation in CORRELATIONS {
-        let source = Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation });
-        let body = vec![
-            Node::new("embeddings", Op::Chain(Vec::new())),
-            Node::new("heads", Op::Recurrence(recurrence.clone())),
-            linear("output", width, WIDTH, 1.0),
-        ];
-        let stream = Stream { name: "main".to_owned(), seq_len, source, body };
-        let stack = Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.25 });
+        let stack = between_maps(recurrence, seq_len, correlation);
         assert_twin_known(&["recurrence_width"], &NOT_PREDICTED, &stack, replicates);
     }
+}
+
+/// A recurrence on tokens of one correlation, and a linear map.
+fn between_maps(recurrence: &Recurrence, seq_len: usize, correlation: f64) -> Stack {
+    let width = recurrence.n_heads * recurrence.d_value;
+    let source = Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation });
+    let body = vec![
+        Node::new("embeddings", Op::Chain(Vec::new())),
+        Node::new("heads", Op::Recurrence(recurrence.clone())),
+        linear("output", width, WIDTH, 1.0),
+    ];
+    let stream = Stream { name: "main".to_owned(), seq_len, source, body };
+    Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.25 })
 }
 
 /// Lightning attention: a fixed decay per head. One head remembers everything, as in plain linear attention.
@@ -129,18 +134,27 @@ fn gated_delta_rule() {
     assert_twins(&of_length_one(gated), 12, 100);
 }
 
-/// Kimi delta attention: every channel of the keys has a step. Not reached among tokens of correlation 0.5: gradients at
-/// strengths are 31 % too large, those of the weights of steps 55 % too small. Channels with slow decays share memories, and
-/// erasing is computed with the mean decay of all channels.
-#[test]
-#[should_panic(expected = "of all cells")]
-fn steps_per_channel() {
+/// Kimi delta attention: every channel of the keys has a step.
+fn kimi() -> Recurrence {
     let heads = Sizes { n_heads: 8, n_key_heads: 8, d_key: 64, d_value: 32 };
     let rates = Rates::Uniform { low: 1.0, high: 16.0 };
     let stepped = stepped(heads.n_heads * heads.d_key, LOG_UNIFORM, rates);
     let decay = Decay::Stepped(Stepped { step_per_channel: true, ..stepped });
-    let kimi = Recurrence { write: sigmoid(heads.n_heads), delta: true, ..recurrence(heads, decay) };
-    assert_twins(&of_length_one(kimi), 12, 100);
+    of_length_one(Recurrence { write: sigmoid(heads.n_heads), delta: true, ..recurrence(heads, decay) })
+}
+
+#[test]
+fn steps_per_channel() {
+    assert_twin_known(&["recurrence_width"], &NOT_PREDICTED, &between_maps(&kimi(), 12, 0.0), 100);
+}
+
+/// Not reached: gradients at strengths are 31 % too large, those of the weights of steps 55 % too small. Channels with
+/// slow decays share memories, and erasing is computed with the mean decay of all channels.
+#[test]
+#[should_panic(expected = "of all cells")]
+fn correlated_tokens_with_steps_per_channel() {
+    let kinds = ["long_erasing", "recurrence_width"];
+    assert_twin_known(&kinds, &NOT_PREDICTED, &between_maps(&kimi(), 12, 0.5), 100);
 }
 
 /// Mamba-1: every feature is a head with values of width 1, and every channel of the state has a rate.
