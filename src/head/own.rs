@@ -143,7 +143,9 @@ impl Levels<'_> {
             })
             .collect();
         let most = parts.iter().max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
-        (parts.iter().map(|(part, _)| part).sum(), most.and_then(|(_, norms)| *norms))
+        // Where branches are correlated in other ways, the predicted E y² may be smaller than this component of it.
+        let cosine: f64 = parts.iter().map(|(part, _)| part).sum();
+        (cosine.clamp(-1.0, 1.0), most.and_then(|(_, norms)| *norms))
     }
 }
 
