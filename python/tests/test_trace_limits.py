@@ -22,7 +22,7 @@ def layer() -> nn.Module:
 
 class Unknown(nn.Module):
     def forward(self, x: Any) -> Any:
-        return torch.sin(x) * torch.exp(-x.abs())
+        return torch.cumsum(x, -1)
 
 
 class Encoder(nn.Module):

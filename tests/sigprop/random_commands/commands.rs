@@ -24,6 +24,22 @@ const MODELS: &[&str] = &[
     r#"{"stem": {"patches": {"patch_width": 48, "class_token": true, "bias": true, "norm": false}}}"#,
     r#"{"experts": {"n_experts": 4, "top_k": 2, "d_ff": 16, "shared_d_ff": 8, "shared_gate": true,
         "weighting": "softmax", "normalised": true, "scale": 1.0, "first_dense": 1, "every": 1}}"#,
+    r#"{"causal": true, "attention_sinks": [true, false], "head": "tied"}"#,
+    r#"{"shared_blocks": true, "head": "tied"}"#,
+    r#"{"causal": true, "mixers": ["convolution", "attention"]}"#,
+    r#"{"causal": true, "mixers": ["recurrence", "attention"], "recurrence": {"form": "gated_delta", "n_heads": 4,
+        "n_key_heads": 2, "d_key": 8, "d_value": 4, "taps": 4, "tap_biases": false, "biases": false,
+        "rates": {"uniform": {"low": 0.01, "high": 16.0}}, "step_bias": {"value": 1.0}, "strength": 2.0,
+        "norm_groups": 4, "step_rank": 0, "latent_norms": false}}"#,
+    r#"{"causal": true, "mixers": ["recurrence"], "recurrence": {"form": "mamba2", "n_heads": 4, "n_key_heads": 1,
+        "d_key": 8, "d_value": 4, "taps": 4, "tap_biases": true, "biases": false, "rates": "counted",
+        "step_bias": {"log_uniform": {"low": 0.001, "high": 0.1}}, "strength": 1.0, "norm_groups": 2,
+        "step_rank": 0, "latent_norms": false}}"#,
+    r#"{"causal": true, "mixers": ["recurrence"], "recurrence": {"form": "mamba1", "n_heads": 32, "n_key_heads": 1,
+        "d_key": 8, "d_value": 1, "taps": 4, "tap_biases": true, "biases": false, "rates": "counted",
+        "step_bias": {"log_uniform": {"low": 0.001, "high": 0.1}}, "strength": 1.0, "norm_groups": 0,
+        "step_rank": 4, "latent_norms": true}}"#,
+    r#"{"causal": false, "disentangled": {"span": 8, "max_distance": 20}}"#,
 ];
 
 /// Values of flags that accept any number.
