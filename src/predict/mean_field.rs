@@ -608,6 +608,9 @@ impl Interpreter<'_> for MeanFieldPass {
                 let attended = self.attend(at, attention, parts)?;
                 return Ok((attended.output(), Kept::Attention(Arc::new(attended))));
             }
+            Fan::Recurrence(_) if parts.iter().any(|part| part.kernel.own.iter().any(|own| own.is_nan())) => {
+                return Err(PredictError::NotANumber { site: at.path().to_owned(), quantity: "variance" });
+            }
             Fan::Recurrence(recurrence) => {
                 let recurred =
                     Recurred::new(recurrence, self.tables.ladder(chart(&parts[0])), &parts, self.cosine_variance);

@@ -243,8 +243,7 @@ fn common_and_own(kernel: &Kernel) -> Vec<(f64, Vec<(f64, f64)>)> {
     let pairs = positions.length * (positions.length - 1.0);
     let variance = positions.sum(|node| kernel.own[node]) / positions.length * unit;
     let common = if pairs > 0.0 { positions.sum_pairs(|point| kernel.pairs[point]) / pairs * unit } else { 0.0 };
-    // Numbers beyond all range stay so, until the prediction refuses them.
-    let common = common.max(0.0).min(variance);
+    let (common, variance) = (common.clamp(0.0, variance.max(0.0)), variance.max(0.0));
     let own = (variance - common).sqrt();
     let given = |shift: f64| trapezoidal_nodes(0.5, 6.0).into_iter().map(|(z, w)| (shift + own * z, w)).collect();
     if common <= NONE * variance {
