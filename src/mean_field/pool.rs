@@ -1,4 +1,4 @@
-//! Pooling of windows of pixels, for every feature by itself: y_a is the mean of x_b, or the largest φ(x_b), over the
+//! Pooling of windows of pixels, for every feature separately: y_a is the mean of x_b, or the largest φ(x_b), over the
 //! pixels b of window a.
 //!
 //! ```text

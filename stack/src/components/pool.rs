@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::activation::Activation;
 use super::image::{Image, Sliding};
 
-/// y_a is the mean, or the largest value, of the pixels of window a, for every feature by itself.
+/// y_a is the mean, or the largest value, of the pixels of window a, for every feature separately.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {

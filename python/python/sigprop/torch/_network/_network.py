@@ -41,9 +41,9 @@ class Network(nn.Module):
         self._head = None
         if stack.get("head") is not None:
             self._head = Head(stack["head"], self, Place(self._end.path, self._end.path, self._drawn), self._end.shape)
-        # A tensor with the name of a site is in the module of the site.
-        sites = self.sites()
-        self._paths = {name: f"{name}.weight" if name in sites else name for name in self._drawn}
+        # A tensor with the name of a site is in the module of the site, and one whose name begins others is among these.
+        taken = {*self.sites(), *(name[:end] for name in self._drawn for end, sign in enumerate(name) if sign == ".")}
+        self._paths = {name: f"{name}.weight" if name in taken else name for name in self._drawn}
         for name, drawn in self._drawn.items():
             add(self, self._paths[name], nn.Parameter(torch.empty(drawn.shape)))
 
