@@ -24,6 +24,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "gates, grouped, rotary": {
         "positions": "rotary", "kv_heads": 2, "norm": "rmsnorm", "activation": "swiglu", "qk_norm": "head", "causal": True,
     },
+    "orthogonal": {"scheme": "orthogonal:1.2", "positions": "none"},
     "slopes in a window": {"positions": "alibi", "window": 3, "causal": True, "norm_placement": "sandwich"},
     "sinusoids, one norm": {"positions": "sinusoidal", "parallel": "shared_norm", "norm": "dyt"},
     "correlated": {"grad_correlation": 0.5, "positions": "none", "norm_placement": "post"},
@@ -33,6 +34,10 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "t5": {"model": transformers.T5Config(d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8, vocab_size=96)},
     "bert": {"model": transformers.BertConfig(**SIZES)},
     "albert": {"model": transformers.AlbertConfig(**SIZES, embedding_size=16)},
+    "deberta": {"model": transformers.DebertaV2Config(
+        **SIZES, type_vocab_size=0, relative_attention=True, position_buckets=8, max_position_embeddings=16,
+        norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
+    )},
     "mixtral": {"model": transformers.MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)},
     "gpt-oss": {"model": transformers.GptOssConfig(
         **SIZES, num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=4,
