@@ -376,7 +376,7 @@ fn few_heads(second_moment: f64, gradient: f64) -> String {
 fn long_erasing(share: f64) -> String {
     format!(
         "later writes of the delta rule erase {} of a value, because keys are correlated and decays slow. Second moments of \
-         the output may be off by up to 15 %, gradients before it by 10 %",
+         the output may be off by up to 16 %, gradients before it by 10 %",
         percent(share)
     )
 }

@@ -13,9 +13,9 @@
 //! ([`component`], [`fan`]).
 //!
 //! Read in this order: [`variables`], [`forward`], [`noise`] and [`stream`], [`component`] and [`fan`], [`expansion`]
-//! (both passes), [`backward`], [`mixed`], [`gradients`], [`preserved`]; [`attention`] last. Two numbers are reported for a signal: ln
-//! of E mean |x_a|² over its value at infinite width and, as ±, the standard deviation of ln mean |x_a|² over networks.
-//! A gradient has the same two numbers.
+//! (both passes), [`backward`], [`mixed`], [`gradients`], [`preserved`]; [`attention`] last. Two numbers are reported
+//! for a signal: ln of E mean |x_a|² over its value at infinite width and, as ±, the standard deviation of ln mean
+//! |x_a|² over networks. A gradient has the same two numbers.
 
 pub(crate) mod attention;
 pub(crate) mod backward;

@@ -17,9 +17,9 @@
 //!
 //! Taps are independent, and the same tap of two outputs reads two inputs. A tap reads one of `stride` neighbouring
 //! inputs, and two inputs only if their distance is a multiple of `stride`. If a causal convolution has outputs a and c
-//! with one id, its last tap reads two inputs with one id; the ids of other taps are independent. Exchangeable tokens, such as the patches of
-//! an image, stay exchangeable: `n_taps` taps turn L tokens into L' = (L − n_taps)/stride + 1 outputs, and G^x_bd =
-//! n_out/n_groups s² n_taps L'(L' − 1)/(L (L − 1)) G^y_ac.
+//! with one id, its last tap reads two inputs with one id; the ids of other taps are independent. Exchangeable tokens,
+//! such as the patches of an image, stay exchangeable: `n_taps` taps turn L tokens into L' = (L − n_taps)/stride + 1
+//! outputs, and G^x_bd = n_out/n_groups s² n_taps L'(L' − 1)/(L (L − 1)) G^y_ac.
 //!
 //! Example: 8 exchangeable tokens of variance 1 and correlation 0.5, 3 → 6 features, 4 taps, stride 4, weights of
 //! variance 1/12: the 2 outputs have variance 12/12 = 1 and correlation 0.5. A gradient of variance 1 at y becomes 6/12
@@ -30,8 +30,8 @@
 //! windows there have fewer taps (`positions/pixels.rs`): kernels are averages over classes.
 //!
 //! Assumption: the gradient at an input is averaged over the place of the input between outputs. Entries of y are
-//! jointly Gaussian, also where a feature reads few entries (depthwise). Source: the linear map, tap by tap; for images Xiao et al. 2018,
-//! section 2.
+//! jointly Gaussian, also where a feature reads few entries (depthwise). Source: the linear map, tap by tap; for images
+//! Xiao et al. 2018, section 2.
 
 use std::sync::Arc;
 

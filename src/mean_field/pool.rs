@@ -291,7 +291,8 @@ mod tests {
         rule.backward(&x, &y, &gradient).kernel.assert_is([1.0 / 16.0, 3.0 / 11.0]);
     }
 
-    /// E y² of the largest of 4 independent pixels is 1 + √3/π, and its mean is 1.02938 (Jones 1948). Nearly all are positive.
+    /// E y² of the largest of 4 independent pixels is 1 + √3/π, and its mean is 1.02938 (Jones 1948). Nearly all are
+    /// positive.
     #[test]
     fn largest_of_four() {
         let (rule, inputs) = rule(PoolKind::Max { activation: Activation::Identity }, 3.0);

@@ -163,7 +163,7 @@ impl<'o> Pass<'o> {
         [&positions.key, &positions.query].map(|map| table && map.as_ref().is_some_and(|map| self.passes(&map.weight)))
     }
 
-    /// Returns true if the embeddings of relative positions behind their norm differ from zero.
+    /// Returns true if the embeddings of relative positions after their norm differ from zero.
     fn passes_table(&self, positions: &Disentangled) -> bool {
         let is_open = |norm: Norm| self.is_open(&positions.gain(), norm.gain);
         self.passes(&positions.table) && positions.norm.is_none_or(is_open)

@@ -62,7 +62,8 @@ impl Head {
         Self { output, ..head }
     }
 
-    /// Returns the heads between two uses of the same maps, as [`Attended::between`](super::Attended::between) has them. `inputs` are queries, keys and values of each use, and
+    /// Returns the heads between two uses of the same maps, as [`Attended::between`](super::Attended::between) has
+    /// them. `inputs` are queries, keys and values of each use, and
     /// `parts` their products between the uses.
     pub(super) fn between(
         attention: &Attention,

@@ -48,10 +48,10 @@
 //! where A_as is the weight of the sink in row a, at scores of variance zero; n_a is the number of keys in view of query
 //! a; ω is the mean of e^ς over heads, or of a few groups of heads if ς is widely distributed ([`sinks`]).
 //!
-//! The sums are in [`everywhere`] if all queries see all keys and there is no sink, otherwise in [`masked`]. The row of a query is like two
-//! rows of independent keys ([`row`]), which follow from D_aa, tr_a and the same trace tr'_a of the values. Dropout of
-//! rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments. Keys and values serve n_heads/n_kv_heads
-//! queries each, whose gradients add up.
+//! The sums are in [`everywhere`] if all queries see all keys and there is no sink, otherwise in [`masked`]. The row of
+//! a query is like two rows of independent keys ([`row`]), which follow from D_aa, tr_a and the same trace tr'_a of the
+//! values. Dropout of rate p on the weights adds p/(1 − p) of E Σ_b A_ab² V_bb to own moments. Keys and values serve
+//! n_heads/n_kv_heads queries each, whose gradients add up.
 //!
 //! Example: queries, keys and values of four tokens have variance 1 and correlation 0.2, and scores are small,
 //! scale² d_head = scale² d_value = 10⁻⁴: outputs have variance 0.2 + 0.8/4 = 0.4 and correlation 1. Independent

@@ -45,7 +45,8 @@ enum Repeats {
 impl Layout {
     /// Returns the layout of streams at their sources, all of the same length and the same positions: one group if all
     /// tokens are exchangeable, two groups if there are two segments, pixels of images, otherwise a chart. `segment` is
-    /// the share of the tokens in the first of two segments. The chart has all positions if there is no `grading`, if `ids` are given or if there are segments.
+    /// the share of the tokens in the first of two segments. The chart has all positions if there is no `grading`, if
+    /// `ids` are given or if there are segments.
     pub(crate) fn of(streams: &[&Stream], grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         let length = streams[0].seq_len;
         let boundary = segment.map(|share| first_segment(length as f64, share));

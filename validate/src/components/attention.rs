@@ -6,8 +6,9 @@
 //!           dr = cap'(r) ∘ ds,  dq = scale · dr k,  dk = scale · drᵀ q,  dς = −Σ_ab ds_ab
 //! ```
 //!
-//! Scores with positions are added to r ([`super::disentangled`]). The logit ς of a sink is one more score in each softmax, whose weight is dropped. The sum of the gradients at all
-//! scores of a row, the sink's included, is zero. Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A and its mask are
+//! Scores with positions are added to r ([`super::disentangled`]). The logit ς of a sink is one more score in each
+//! softmax, whose weight is dropped. The sum of the gradients at all scores of a row, the sink's included, is zero.
+//! Query head h uses key and value head ⌊h · `n_kv_heads` / `n_heads`⌋, whose gradients add up. A and its mask are
 //! computed again in the backward pass: n_heads · L² entries per sequence would be most of the memory of a deep stack.
 
 use rayon::prelude::*;

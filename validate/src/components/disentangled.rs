@@ -169,7 +169,7 @@ impl<'a, T: Scalar> Positions<'a, T> {
         gradients
     }
 
-    /// Returns the gradient of the table from the `gradient` behind its norm, both of every sequence.
+    /// Returns the gradient of the table from the `gradient` after its norm, both of every sequence.
     fn before_norm(&self, norm: &Norm, mut gradient: Array<T>) -> Array<T> {
         let mut inputs = Array::unwritten(gradient.shape(), gradient.width());
         inputs.sequences_mut().for_each(|sequence| sequence.copy_from_slice(self.table.entries()));
@@ -180,7 +180,7 @@ impl<'a, T: Scalar> Positions<'a, T> {
     }
 }
 
-/// Returns the embeddings behind their norm, with the gains and biases in use.
+/// Returns the embeddings after their norm, with the gains and biases in use.
 fn normed<T: Scalar>(positions: &Disentangled, norm: &Norm, random: &Random, table: &Array<T>) -> Array<T> {
     let mut output = match random.changed_gains(&positions.gain(), norm.gain, table.width()) {
         Some(gains) => {

@@ -8,7 +8,8 @@
 //!
 //! W is the sampled weight, or that weight [`standardised`]; its gradient then goes back through the standardisation.
 //! Weights are sampled tile by tile in the layout that products read: transposed in the forward pass, and a second time
-//! as they are in the backward pass; orthogonal ones are sampled as a whole. On request, only the products of Gaussian weights are sampled ([`conditional`]).
+//! as they are in the backward pass; orthogonal ones are sampled as a whole. On request, only the products of Gaussian
+//! weights are sampled ([`conditional`]).
 
 pub(crate) mod conditional;
 mod standardised;
